@@ -52,10 +52,10 @@ from harness.planning.config import (
     parse_share,
     read_config,
 )
-from harness.planning.load_cases import estimate_load
+from harness.planning.load_cases import load_time_in_words
 from harness.planning.matrix import make_plan
 from harness.planning.overrides import LoadOverrides, Overrides, apply_overrides, left_out
-from harness.planning.schedule import engines_in_words, estimate_s, further_in_words, range_in_words, tuning_in_words
+from harness.planning.schedule import engines_in_words, further_in_words, time_in_words, tuning_in_words
 from harness.zoo import ModelInfo, model_info
 from harness.zoo.input_files import describe_inputs, length_pairs
 from harness.zoo.model_files import DecoderFacts, facts_of, quantisation_of
@@ -307,13 +307,12 @@ def _describe(plan: Plan, path: Path, changed: bool) -> None:
     if engines := engines_in_words(plan):
         cli.say(f"  engines   {engines}")
     if every:
-        excluded = "export and engines" if engines else "export"
-        cli.say(f"  time      {range_in_words(estimate_s(plan))} to measure, besides {excluded}")
+        cli.say(f"  time      {time_in_words(plan)}")
     if plan.loads:
         skipped = sum(load.skip_reason is not None for load in plan.loads)
         left_out = f", {skipped} skipped, with the reason in the report" if skipped else ""
         cli.say(f"  loads     {units.count(len(plan.loads) - skipped, 'load case')}{left_out}")
-        cli.say(f"  load time {range_in_words(estimate_load(plan.loads))} to measure, besides export")
+        cli.say(f"  load time {load_time_in_words(plan.loads)}")
 
 
 def _list_cases(plan: Plan) -> None:

@@ -159,8 +159,8 @@ class ModelProfiler(Latest):
     weights: "pretrained" or "seeded", for a model that has both.
     folder: output folder, with one subfolder per configuration. The same call again measures nothing new.
     measurement: keys of the configuration's section `measurement`, such as {"max_s": 1.0} (configs/README.md).
-    exporter: the exporter of the ONNX file. verbose: print the output of the stages; otherwise a terminal and a
-        notebook show one line of progress.
+    exporter: the exporter of the ONNX file. verbose: print the output of the stages; otherwise one line says how long
+        a call measures, and a terminal and a notebook show one line of progress.
 
     >>> from torch import nn
     >>> from harness.api import ModelProfiler
@@ -243,7 +243,7 @@ class ModelProfiler(Latest):
         (15914, 58016)
         """
         timing = Timing(num_runs, warmup_runs, rounds)
-        run, plan = self._start(input_data, [{}], timing, force)
+        run, plan = self._start(input_data, [{}], timing, force, timed=True)
         self._timing = timing
         return self._keep(self._profiled(run, plan, num_runs, Profile), run)
 
@@ -274,7 +274,7 @@ class ModelProfiler(Latest):
         every = {"backend": every_backend(self.device, self.precision)}
         chosen = every if configurations is None else configurations
         chosen = [chosen] if isinstance(chosen, Mapping) else chosen
-        run, _ = self._start(input_data, chosen, Timing(num_runs, warmup_runs, rounds), force)
+        run, _ = self._start(input_data, chosen, Timing(num_runs, warmup_runs, rounds), force, timed=True)
         return self._keep(Benchmark(run.results.root, run.measure()), run)
 
     @cli.in_words_of("api")
@@ -293,7 +293,7 @@ class ModelProfiler(Latest):
         bound: of the server scenario, as "p99<50ms". scenarios: "server", "single-stream", "multi-stream", "offline",
             "concurrency", or several. backends: instead of the profiler's. keys: of the configuration's section
             `scenarios`, such as max_batch=[1, 8], replications=30, duration="2s" (configs/README.md).
-        It may take many minutes: a line on the error stream says how long before the first load case begins.
+        It may take many minutes.
         Raises UsageError for a bound or scenario that is none, and the errors of `profile` where nothing can be
         exported. A load case that fails is a row with its reason.
 
@@ -374,7 +374,8 @@ class ModelProfiler(Latest):
         >>> idle_share = profiler.gpu_profile().idle_share  # doctest: +SKIP
         """
         gpu.require("cuda")
-        run, plan = self._start(input_data, [{}], Timing(num_runs, warmup_runs, rounds), force, "cuda")
+        timing = Timing(num_runs, warmup_runs, rounds)
+        run, plan = self._start(input_data, [{}], timing, force, "cuda", timed=True)
         return self._keep(self._profiled(run, plan, num_runs, GpuProfile), run)
 
     @cli.in_words_of("api")
@@ -429,15 +430,17 @@ class ModelProfiler(Latest):
         timing: Timing,
         force: bool,
         device: Device | None = None,
+        *,
+        timed: bool = False,
     ) -> tuple[Run, Plan]:
-        """Plan and export the chosen configuration, in its own folder."""
+        """Plan and export the chosen configuration, in its own folder. timed: its cases are measured next."""
         subject = self._subject(input_data)
         usual = self._usual(subject)
         measured = measurement_data(self._measurement, subject, timing)
         blocks = [matrix_block(kind, usual) for kind in chosen]
         wanted = configuration_data(subject, device or self.device, self._weights, blocks, measured, self._exporter)
         run = Run(folder_of(self.folder, subject.label, wanted), self._models, force, self._show)
-        plan = run.plan(wanted, every=list(chosen) == [{}])
+        plan = run.plan(wanted, every=list(chosen) == [{}], measured=timed)
         self._remember(input_data)
         return run, plan
 

@@ -24,13 +24,15 @@ from harness.core.errors import (
     UsageError,
 )
 from harness.core.layout import Models, Results
-from harness.core.schemas import Case, Comparison, GenerationRow, LoadRow, Plan, Row, Summary
+from harness.core.raw_files import RawFiles
+from harness.core.schemas import Case, Comparison, GenerationCase, GenerationRow, LoadRow, Measured, Plan, Row, Summary
 from harness.core.schemas.profile_record import MemoryTimeline, ModelProfile, PartsProfile
 from harness.core.store import digest_of, load, save_bytes
 from harness.core.units import count
 from harness.pipeline import Step
-from harness.planning.load_cases import estimate_load
-from harness.planning.schedule import range_in_words
+from harness.planning.load_cases import load_time_in_words
+from harness.planning.schedule import time_in_words
+from harness.processes.code_states import BOTH_STATES
 from harness.processes.stage_process import Show, run_stage
 from harness.profile_ops import DEFAULT_RUNS
 from harness.profiling.read_profiles import with_launch_gaps
@@ -57,10 +59,11 @@ class Run:
     force: bool
     show: Show | None
 
-    def plan(self, config: Mapping[str, Any], every: bool = False) -> Plan:
+    def plan(self, config: Mapping[str, Any], every: bool = False, measured: bool = False) -> Plan:
         """Write the configuration, expand it, export its model and, on a GPU, build the engines that backends load.
 
-        every: raise UnavailableError, before the export, where one of the cases cannot run.
+        every: raise UnavailableError, before the export, where one of the cases cannot run. measured: `measure` comes
+        next; samples of other calls are taken over, and a line says how long the others take.
         """
         self._write(config)
         for step in self._steps("prepare", CONFIG=[str(self.results.config)]):
@@ -68,12 +71,14 @@ class Run:
                 self._start(step)
             if step.stage == "plan" and every:
                 require_runnable(self._plan().cases)
+            if step.stage == "plan" and measured:
+                if not self.force:
+                    adopt(self._plan(), self.results)
+                self._announce()
         return self._plan()
 
     def measure(self) -> Summary:
         """Measure the limits of the device, run rounds of fresh processes, and return their summary."""
-        if not self.force:
-            adopt(self._plan(), self.results)
         for step in self._steps("measure"):
             self._start(step, *(self._forced() if step.stage in ("run", "aggregate") else ()))
         return with_typed_hints(load(self.results.summary, Summary, "make aggregate"))
@@ -85,8 +90,8 @@ class Run:
         for step in pipeline.steps(pipeline.PARTS["load"], chosen):
             if not step.on_gpu or self._plan().device == "cuda":
                 self._start(step, *(self._forced() if step.stage in ("load", "aggregate") else ()))
-            if step.stage == "plan" and self.show is None:
-                self._announce_load()
+            if step.stage == "plan":
+                self._announce()
         return with_typed_hints(load(self.results.summary, Summary, "make aggregate"))
 
     def generate(self, config: Mapping[str, Any]) -> Summary:
@@ -96,6 +101,8 @@ class Run:
             pipeline.PARTS["generation"], {**self._folders(), "CONFIG": [str(self.results.config)]}
         ):
             self._start(step, *(self._forced() if step.stage in ("generate", "aggregate") else ()))
+            if step.stage == "plan":
+                self._announce()
         return with_typed_hints(load(self.results.summary, Summary, "make aggregate"))
 
     def ab(
@@ -112,7 +119,13 @@ class Run:
         more += ["--equivalence", equivalence] if equivalence else []
         where = ["--against", against, "--config", str(self.results.config), "--rounds", str(rounds)]
         with suppress(RegressionError):  # it is a result, recorded in the file
-            self._stage("ab", *where, *more, *self._forced())
+            self._start(
+                Step("ab", pipeline.arguments("ab", self._folders())),
+                *where,
+                *more,
+                *self._forced(),
+                show=self.show or _time_and_progress(self._progress("ab")),
+            )
         place = self.results.ab
         return Regressions(place.root, load(place.comparison, Comparison, "make ab"))
 
@@ -129,22 +142,49 @@ class Run:
         )
         return [self._profile_of(case, warnings) for case in plan.cases]
 
-    def _announce_load(self) -> None:
-        """Print how long the load cases take that an earlier call did not measure."""
-        plan = self._plan()
-        measured = set() if self.force else self._measured_loads(plan)
-        todo = [case for case in plan.loads if case.skip_reason is None and case.load_id not in measured]
-        if todo:
-            time = range_in_words(estimate_load(todo))
-            cli.notice(f"{count(len(todo), 'load case')} to measure: {time}, besides export")
+    def _announce(self) -> None:
+        """Print how long the cases take that have no samples yet, unless the caller sees the output of the stages."""
+        if self.show is not None:
+            return
+        plan = self._plan() if self.force else self._unmeasured(self._plan())
+        every: list[Case | GenerationCase] = [*plan.cases, *plan.generations]
+        cases = sum(case.skip_reason is None for case in every)
+        loads = sum(load.skip_reason is None for load in plan.loads)
+        if cases:
+            cli.notice(f"{count(cases, 'case')}: {time_in_words(plan)}")
+        if loads:
+            cli.notice(f"{count(loads, 'load case')}: {load_time_in_words(plan.loads)}")
 
-    def _measured_loads(self, plan: Plan) -> set[str]:
-        """Ids of the load cases that the summary of an earlier call has."""
+    def _unmeasured(self, plan: Plan) -> Plan:
+        """The plan without what was measured in earlier calls."""
+        raw = RawFiles(self.results, plan.cases)
+        summary = self._summary_of(plan)
+        loads, generations = (summary.loads, summary.generations) if summary else ((), ())
+        done = {row.load_id for row in loads if row.status == "measured"}
+        done |= {row.case_id for row in generations if row.status == "measured"}
+
+        def has(case: Case, number: int) -> bool:
+            with suppress(FormatError, MissingInputError):  # `run` measures what it cannot read
+                record = raw.load(case.case_id, number)
+                return isinstance(record, Measured) and record.settings_id == plan.settings_id
+            return False
+
+        rounds = range(1, plan.measurement.rounds + 1)
+        return plan.model_copy(
+            update={
+                "cases": tuple(case for case in plan.cases if not all(has(case, number) for number in rounds)),
+                "generations": tuple(case for case in plan.generations if case.case_id not in done),
+                "loads": tuple(load for load in plan.loads if load.load_id not in done),
+            }
+        )
+
+    def _summary_of(self, plan: Plan) -> Summary | None:
+        """The summary of an earlier call with this plan; None where there is none."""
         try:
             summary = load(self.results.summary, Summary, "make aggregate")
         except (FormatError, MissingInputError):  # it is made again
-            return set()
-        return {row.load_id for row in summary.loads if row.status == "measured" and summary.plan_id == plan.plan_id}
+            return None
+        return summary if summary.plan_id == plan.plan_id else None
 
     def report(self) -> Path:
         """Write the page of the measured and profiled cases."""
@@ -189,12 +229,11 @@ class Run:
     def _steps(self, part: str, **choices: list[str]) -> tuple[Step, ...]:
         return pipeline.steps(pipeline.PARTS[part], {**self._folders(), **choices})
 
-    def _start(self, step: Step, *more: str) -> tuple[str, ...]:
+    def _start(self, step: Step, *more: str, show: Show | None = None) -> tuple[str, ...]:
         cli.progress(f"{step.stage} …")
+        shown = show or self.show or self._progress(step.stage)
         try:
-            return run_stage(
-                step.stage, *step.arguments, *more, show=self.show or self._progress(step.stage), front="api"
-            )
+            return run_stage(step.stage, *step.arguments, *more, show=shown, front="api")
         finally:
             cli.progress("")
 
@@ -204,6 +243,16 @@ class Run:
     @staticmethod
     def _progress(stage: str) -> Show:
         return lambda line: cli.progress(f"{stage}: {line}")
+
+
+def _time_and_progress(progress: Show) -> Show:
+    """Shows the line of `ab` that says how long its pairs take, and the others as progress: their number is known only
+    after both states are exported."""
+
+    def show(line: str) -> None:
+        (cli.notice if line.startswith(BOTH_STATES) else progress)(line)
+
+    return show
 
 
 def adopt(plan: Plan, results: Results) -> None:

@@ -267,9 +267,10 @@ def progress(text: str) -> None:
 
 
 def notice(text: str) -> None:
-    """Print one line that stays, above the progress line, for a caller of the Python API."""
+    """Print one line that stays, above the progress line, for a caller of the Python API: on the error stream, or in a
+    notebook, which shows that as an error, on the output stream."""
     progress("")
-    print(sanitize.one_line(typed(text)), file=sys.stderr, flush=True)
+    print(sanitize.one_line(typed(text)), file=sys.stderr if _kernel() is None else sys.stdout, flush=True)
 
 
 def _kernel() -> Any:

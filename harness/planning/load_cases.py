@@ -17,6 +17,7 @@ from harness.core.schemas.load_record import MOST_LENGTHS, Batching
 from harness.core.store import digest_of
 from harness.endpoints.target import parse_target
 from harness.planning.config import READ_BY, ScenarioBlock, parse_delay_ns, parse_duration_s
+from harness.planning.schedule import range_in_words
 from harness.serving.load_case import batch_sizes, planned_points, requests_at_rate, rounded_rate
 from harness.serving.load_verdict import parse_bounds
 from harness.zoo import model_info
@@ -445,6 +446,11 @@ def estimate_load(loads: Iterable[LoadCase]) -> tuple[float, float]:
         low += runs if load.method == "loadgen" else runs / 4
         high += runs
     return low, high
+
+
+def load_time_in_words(loads: Iterable[LoadCase]) -> str:
+    """`2 min to 9 min to measure, besides export`."""
+    return f"{range_in_words(estimate_load(loads))} to measure, besides export"
 
 
 def backend_case(load: LoadCase, batch_size: int) -> Case:

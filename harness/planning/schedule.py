@@ -135,6 +135,19 @@ def estimate_s(plan: Plan) -> tuple[float, float]:
     return quick_all, every + own * (GENERATION_S + plan.generation.max_s)
 
 
+def time_in_words(plan: Plan) -> str:
+    """`2 min to 9 min to measure, besides export`; of the cases, with and without generation, not of loads."""
+    excluded = "export and engines" if engines_in_words(plan) else "export"
+    return f"{range_in_words(estimate_s(plan))} to measure, besides {excluded}"
+
+
+def time_of_pairs_in_words(pairs: Sequence[Case], settings: Measurement) -> str:
+    """`2 min to 9 min to measure` for a process of each of two states, once for each entry."""
+    quick, slow = (2 * len(pairs) * seconds for seconds in _process_s(settings))
+    compiles = 2 * _compile_s({case.case_id: case for case in pairs}.values())
+    return f"{range_in_words((quick, slow + compiles))} to measure"
+
+
 def _process_s(settings: Measurement) -> tuple[float, float]:
     """(shortest, longest) seconds of one process."""
     quick = START_S + max(settings.warmup_min_s + 3 * settings.window_s + 3 * settings.block_s, settings.min_s)

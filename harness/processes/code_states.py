@@ -27,7 +27,7 @@ from harness.core.schemas import Failed, Plan, StateId
 from harness.planning.block_settings import parse_interpreters
 from harness.planning.exports import Exports, built_engines
 from harness.planning.resume import finished_turns
-from harness.planning.schedule import Turn, paired_rounds
+from harness.planning.schedule import Turn, paired_rounds, time_of_pairs_in_words
 from harness.processes.launcher import Code
 from harness.processes.pool import WorkerPool, split_off_unexported
 
@@ -210,6 +210,10 @@ class InterleavedState:
     exports: Exports
 
 
+BOTH_STATES = "Both states: "
+"""How the line begins that says how long the pairs take."""
+
+
 def measure_in_turn(against: InterleavedState, here: InterleavedState) -> int:
     """Measure the pending pairs of both states; returns the number of failed processes and of turns without an export.
 
@@ -222,6 +226,9 @@ def measure_in_turn(against: InterleavedState, here: InterleavedState) -> int:
     every = sum(map(len, _pairs(against.plan, here.plan)))
     kept = f"; {every - number} pairs measured before are kept (FORCE=1 measures again)" if every > number else ""
     cli.say(f"{number} pairs of processes to run with {threads} threads each, both states in turn{kept}.")
+    if number:
+        pairs = [case for turns in rounds for (_, case), _ in turns]
+        cli.say(f"{BOTH_STATES}{time_of_pairs_in_words(pairs, settings)}")
     failures = lacking
     with (
         _pool(here, threads, 2 * number) as here_pool,

@@ -81,6 +81,7 @@ def test_no_change_is_no_regression_and_what_is_measured_is_kept(repository: Pat
     again = ab(repository, "--max-regression", "50%")
     assert again.returncode == 0, again.stderr
     assert f"{ROUNDS} pairs measured before are kept" in again.stdout
+    assert ["Both states: " in run.stdout for run in (done, again)] == [True, False]
     assert (Results(repository / "results").ab.report_page).is_file()
     listing = ["git", "worktree", "list"]
     worktrees = subprocess.run(listing, cwd=repository, check=True, capture_output=True, text=True)

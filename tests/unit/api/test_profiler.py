@@ -183,6 +183,29 @@ def test_later_calls_use_the_inputs_of_the_profile(monkeypatch: pytest.MonkeyPat
     assert planned[1] == planned[2] == planned[0]
 
 
+def test_calls_that_time_something_say_how_long(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    timed: list[bool] = []
+
+    def plan(_run: object, _config: dict[str, Any], *, measured: bool, **_: Any) -> None:
+        timed.append(measured)
+        raise UsageError("no", "no")
+
+    monkeypatch.setattr(module.Run, "plan", plan)
+    monkeypatch.setattr(module.gpu, "require", lambda _device: None)
+    profiler = ModelProfiler("resnet18", folder=tmp_path)
+    calls = (
+        profiler.profile,
+        profiler.benchmark,
+        profiler.gpu_profile,
+        profiler.profile_layers,
+        profiler.memory_profile,
+    )
+    for call in calls:
+        with pytest.raises(UsageError, match="no"):
+            call()
+    assert timed == [True, True, True, False, False]
+
+
 def test_a_call_that_cannot_be_planned_leaves_nothing_for_later_calls(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,11 +17,12 @@ from harness.core.layout import Models, Results
 from harness.core.schemas import Case, Plan
 from harness.core.schemas.vocabulary import Flag
 from harness.planning.config import Config
-from harness.planning.load_cases import estimate_load
+from harness.planning.load_cases import load_time_in_words
 from harness.planning.matrix import make_plan
-from harness.planning.schedule import duration_in_words
+from harness.planning.schedule import select_cases, time_in_words, time_of_pairs_in_words
+from harness.processes.code_states import BOTH_STATES
 from tests.synthetic_loads import load_rows
-from tests.synthetic_results import RESNET, Synthetic, case_of
+from tests.synthetic_results import RESNET, Synthetic, case_of, measured
 
 
 def test_limits_are_measured_before_the_rows_on_a_cpu_as_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -134,9 +137,71 @@ def test_the_time_of_a_load_is_said_before_it_begins_and_not_where_it_is_measure
     run = runs.Run(results, Models(tmp_path / "models"), force=force, show=None)
     run.load({})
     run.load({})
-    low, high = map(duration_in_words, estimate_load(plan.loads))
-    expected = f"1 load case to measure: {low} to {high}, besides export\n"
+    expected = f"1 load case: {load_time_in_words(plan.loads)}\n"
     assert said == [expected, expected if force else ""]
+
+
+def _said_of_cases(
+    call: Callable[[], object],
+    plan: Plan,
+    results: Results,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> str:
+    """What a call prints after its plan and before its export."""
+    said = []
+
+    def stage(name: str, *_arguments: str, show: runs.Show | None = None, front: str = "") -> tuple[str, ...]:
+        if name == "plan":
+            store.save(results.plan, plan)
+        if name == "export":
+            said.append(capsys.readouterr().err)
+        return ()
+
+    monkeypatch.setattr(runs, "run_stage", stage)
+    call()
+    (text,) = said
+    return text
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_the_time_of_the_cases_without_samples_is_said_before_the_export(
+    force: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    world = Synthetic(models=(RESNET,), cases=[EAGER, ONNX], rounds=2)
+    results, plan = Results(tmp_path), world.plan
+    run = runs.Run(results, Models(tmp_path / "models"), force=force, show=None)
+
+    def said() -> str:
+        return _said_of_cases(partial(run.plan, {}, measured=True), plan, results, monkeypatch, capsys)
+
+    both = f"2 cases: {time_in_words(plan)}\n"
+    assert said() == both
+    one = f"1 case: {time_in_words(select_cases(plan, [ONNX]))}\n"
+    for number, case, left in ((1, EAGER, both), (2, EAGER, one), (1, ONNX, one), (2, ONNX, "")):
+        store.save_raw(results.raw_file(case.case_id, number), measured(case, RESNET, number))
+        assert said() == (both if force else left)
+
+
+def test_nothing_is_said_of_a_call_that_times_nothing_or_shows_all_output(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    results, plan = Results(tmp_path), Synthetic(models=(RESNET,), cases=[EAGER]).plan
+    for show, timed in ((None, False), (print, True)):
+        run = runs.Run(results, Models(tmp_path / "models"), force=False, show=show)
+        call = partial(run.plan, {}, measured=timed)
+        assert _said_of_cases(call, plan, results, monkeypatch, capsys) == ""
+
+
+def test_of_an_ab_run_the_time_of_the_pairs_stays_and_other_lines_are_progress(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    progress: list[str] = []
+    show = runs._time_and_progress(progress.append)
+    show("10 pairs")
+    show(f"{BOTH_STATES}{time_of_pairs_in_words([EAGER] * 10, Synthetic().plan.measurement)}")
+    assert progress == ["10 pairs"]
+    assert capsys.readouterr().err.endswith(" to measure\n")
 
 
 def test_hints_of_rows_are_arguments_of_the_api() -> None:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -291,6 +292,17 @@ def test_what_a_stage_prints_can_be_typed(tmp_path: Path, capsys: pytest.Capture
         "Error: No plan.",
         f"Hint:  Run `make plan {folder}` first.",
     ]
+
+
+def test_a_notice_is_on_the_error_stream_and_in_a_notebook_on_its_output(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cli.notice("2 cases: 2 min")
+    assert capsys.readouterr() == ("", "2 cases: 2 min\n")
+    monkeypatch.setattr(cli, "_kernel", lambda: SimpleNamespace(execution_count=1))
+    monkeypatch.setattr(cli._Reader, "show_in_cell", lambda *_: None)
+    cli.notice("2 cases: 2 min")
+    assert capsys.readouterr() == ("2 cases: 2 min\n", "")
 
 
 def test_progress_is_one_line_of_a_terminal_and_nothing_elsewhere(
