@@ -88,7 +88,9 @@ def _list(folder: Path) -> None:
 
 
 def _device(claim: Claim, options: argparse.Namespace) -> Device:
-    """The device to measure on: the one that was asked for; else the claim's, where this machine has it; else the CPU.
+    """The device to measure on: the one that was asked for; else the claim's own, where this machine has it. A claim
+    that names none is measured on the GPU, where this machine has one that can measure something of it; else on the
+    CPU. A line then says which.
 
     Raises UnavailableError where this machine lacks the device that was asked for.
     """
@@ -99,17 +101,27 @@ def _device(claim: Claim, options: argparse.Namespace) -> Device:
         gpu.require(asked)
         return asked
     try:
-        gpu.require(usual := claim.device or "cpu")
+        gpu.require(claim.device or "cuda")
     except UnavailableError:
+        if claim.device is None and claim.context is None:
+            cli.say("The claim names no device, and this machine has no GPU: it is measured on the CPU.")
         return "cpu"
-    return usual
+    if claim.device is not None or claim.context is not None:
+        return claim.device or "cpu"
+    if claims.configuration(claim, "cuda", options.rounds)[0] is None:
+        cli.say("The claim names no device, and a GPU measures nothing of it: it is measured on the CPU.")
+        return "cpu"
+    cli.say("The claim names no device: it is measured on the GPU; DEVICE=cpu measures it on the CPU.")
+    return "cuda"
 
 
 def _options(arguments: Sequence[str]) -> argparse.Namespace:
     parser = cli.parser("harness.reproduce", __doc__)
     parser.add_argument("--claim", required=True, help="name of a file in configs/published, or `list`")
     parser.add_argument(
-        "--device", choices=("cpu", "cuda"), help="where to measure (the device that the claim names, else cpu)"
+        "--device",
+        choices=("cpu", "cuda"),
+        help="where to measure (the claim's device; else a GPU; else the CPU)",
     )
     parser.add_argument("--rounds", type=int, help="fresh processes per case, instead of the claim's")
     parser.add_argument(

@@ -39,7 +39,7 @@ def claim(tmp_path: Path, **changes: Any) -> list[str]:
     folder = tmp_path / "claims"
     folder.mkdir(exist_ok=True)
     (folder / "tiny.yaml").write_text(json.dumps(data))
-    return ["--claim", "tiny", "--claims", str(folder)]
+    return ["--claim", "tiny", "--claims", str(folder), "--device", "cpu"]
 
 
 def test_a_claim_is_planned_measured_and_judged(folder: Folder, tmp_path: Path) -> None:

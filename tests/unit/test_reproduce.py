@@ -206,7 +206,9 @@ class _Devices:
 @pytest.mark.parametrize(
     ("named", "asked", "has_gpu", "device"),
     [
-        (None, None, True, "cpu"),
+        (None, None, True, "cuda"),
+        (None, None, False, "cpu"),
+        (None, "cpu", True, "cpu"),
         ("cuda", None, True, "cuda"),
         ("cpu", None, True, "cpu"),
         (None, "cuda", True, "cuda"),
@@ -216,6 +218,7 @@ class _Devices:
 def test_a_claim_is_measured_on_the_device_that_it_names(
     place: Place,
     monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
     named: Device | None,
     asked: Device | None,
     has_gpu: bool,
@@ -226,6 +229,21 @@ def test_a_claim_is_measured_on_the_device_that_it_names(
     place.put(**({} if named is None else {"device": named}))
     reproduce.stage(place.words("a-claim", *([] if asked is None else ["--device", asked])))
     assert json.loads(Results(place.results).claim("a-claim").config.read_text()).get("device", "cpu") == device
+    where = {"cuda": "it is measured on the GPU", "cpu": "it is measured on the CPU"}
+    (first, *_) = capsys.readouterr().out.splitlines()
+    assert first.startswith("The claim names no device") == (named is None and asked is None)
+    assert not first.startswith("The claim names no device") or where[device] in first
+
+
+def test_a_claim_that_no_gpu_measures_is_measured_on_the_cpu(
+    place: Place, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(reproduce, "gpu", _Devices(True))
+    monkeypatch.setattr(reproduce.subprocess, "run", Stages(place, {}))
+    place.put(values=[{**CLAIM["values"][0], "backend": "openvino"}], ratios=[])
+    reproduce.stage(place.words())
+    assert json.loads(Results(place.results).claim("a-claim").config.read_text()).get("device", "cpu") == "cpu"
+    assert "a GPU measures nothing of it" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
