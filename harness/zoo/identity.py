@@ -212,8 +212,9 @@ def _version(package: str) -> str:
 
 
 _LIBRARIES = ("torch", "torchvision", "transformers", "onnx", "onnxscript", "onnxruntime", "numpy")
-_FORMAT = 7
-"""Increased when the export code writes other files than before, so that old files are made again."""
+_FORMAT = 8
+"""Increased when the export code writes other files than before, or refuses a model that it exported before, so that
+old files are made again. 8: models for token classification keep their heads (`hf:`)."""
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import pytest
 from harness.core import store
 from harness.core.layout import Models
 from harness.core.schemas import ExportRecord, InputSet, OnnxArtifact, PlannedModel
-from harness.zoo import model_info
+from harness.zoo import identity, model_info
 from harness.zoo.identity import (
     ExportChoices,
     artifact,
@@ -84,6 +84,12 @@ def test_digest_follows_what_decides_the_files() -> None:
         *(digest(planned(), options=option) for option in changed_options()),
     ]
     assert len({base, *others}) == 1 + len(others)
+
+
+def test_an_export_of_before_the_heads_of_token_classifiers_is_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = digest(planned("hf:dslim/bert-base-NER"))
+    monkeypatch.setattr(identity, "_FORMAT", 7)
+    assert digest(planned("hf:dslim/bert-base-NER")) != now
 
 
 def changed_options() -> list[ExportChoices]:
