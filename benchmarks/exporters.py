@@ -18,10 +18,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import onnx
 import onnxruntime
 import openvino
 
 from harness.core.host import limits
+from harness.core.schemas import Exporter, Weights
 from harness.timing.clock import now_ns
 from harness.zoo import model_info
 from harness.zoo.construct import family_of
@@ -32,7 +34,7 @@ from harness.zoo.onnx import torch_to_onnx
 
 MODELS = ("minilm-l6", "efficientnet-lite0", "resnet50", "mobilenet_v2")
 SEQUENCE_LENGTH = 128
-EXPORTERS = (("torchscript", 17), ("dynamo", 18), ("dynamo", 20))
+EXPORTERS: tuple[tuple[Exporter, int], ...] = (("torchscript", 17), ("dynamo", 18), ("dynamo", 20))
 ROUND_NS = 300_000_000
 """Length of one turn of one variant."""
 
@@ -57,7 +59,7 @@ def main() -> None:
 
 def compare(name: str, folder: Path, rounds: int, threads: int) -> None:
     info = model_info(name)
-    weights = "pretrained" if info.package else "seeded"
+    weights: Weights = "pretrained" if info.package else "seeded"
     loaded = family_of(info).load(Request(info, weights, seed=1, cache=None, folder=folder))
     arrays = loaded.make_inputs(2, SEQUENCE_LENGTH if loaded.sequence_inputs else None).arrays
     entry = {key: values[:1] for key, values in arrays.items()}
@@ -78,7 +80,7 @@ def compare(name: str, folder: Path, rounds: int, threads: int) -> None:
             samples_ns[cell] += turn(runners[cell])
     for key, path in variants.items():
         ort, ov = (min(samples_ns[key, engine]) / 1e6 for engine in engines)
-        nodes = len(torch_to_onnx.onnx.load(path, load_external_data=False).graph.node)
+        nodes = len(onnx.load(path, load_external_data=False).graph.node)
         print(f"| {name} | {key[0]} | {key[1]} | {key[2] or '–'} | {ort:.2f} | {ov:.2f} | {nodes} |", flush=True)
 
 

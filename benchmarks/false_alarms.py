@@ -9,6 +9,7 @@ false alarm of the whole table; in the others the first row is 5% slower.
 from __future__ import annotations
 
 import argparse
+import math
 import zlib
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -44,7 +45,7 @@ def skewed(rng: np.random.Generator, rows: int, rounds: int) -> Medians:
 
 
 def heavy(rng: np.random.Generator, rows: int, rounds: int) -> Medians:
-    return SCATTER * rng.standard_t(3, (rows, rounds)) / np.sqrt(3)
+    return SCATTER * rng.standard_t(3, (rows, rounds)) / math.sqrt(3)
 
 
 def disturbed(rng: np.random.Generator, rows: int, rounds: int) -> Medians:

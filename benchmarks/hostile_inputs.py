@@ -22,10 +22,10 @@ import numpy as np
 
 from benchmarks.forked_stages import FaultError, Folders, call
 from harness import aggregate, compare, plan, report, share, verify
-from harness.backends.batches import read_arrays
 from harness.core import archive, store
 from harness.core.errors import CaseError
 from harness.core.schemas import Summary
+from harness.zoo.input_files import read_arrays
 from tests.synthetic_results import RESNET, Synthetic, case_of
 
 CASES = [case_of(RESNET, backend, "fp32", 1) for backend in ("torch-eager", "onnxruntime")]
@@ -37,7 +37,7 @@ SMALL = "models: [resnet18]\nmatrix: [{backends: [noop]}]\n"
 def base(folders: Folders) -> None:
     """A results folder as a run leaves it."""
     synthetic = Synthetic(models=(RESNET,), cases=CASES, rounds=3, samples=60)
-    fsync, os.fsync = os.fsync, lambda _handle: None  # it need not survive a power cut
+    fsync, os.fsync = os.fsync, lambda fd: None  # it need not survive a power cut
     try:
         synthetic.write(folders.results.root, folders.models.root)
     finally:
@@ -177,8 +177,8 @@ def _judged(folders: Folders, pristine: Mapping[str, str], spoilt: Path) -> None
         shown = folders.call(report.stage, "--no-charts")
         if shown.code:
             shown.refused()
-    changed = [name for name, digest in pristine.items() if _digest(folders.root / name) != digest]
-    if lost := [name for name in changed if folders.root / name != spoilt]:
+    names = [name for name, digest in pristine.items() if _digest(folders.root / name) != digest]
+    if lost := [name for name in names if folders.root / name != spoilt]:
         raise FaultError(f"{spoilt.name} was spoilt, and these files changed: {lost}")
 
 

@@ -53,7 +53,8 @@ def schedules(rng: np.random.Generator, rate: float, runs: int, requests: int) -
 
 def over(arrivals: NDArray[np.int64], times: NDArray[np.int64]) -> NDArray[np.int64]:
     """Requests over the bound of each run."""
-    return np.count_nonzero(queue_completions(arrivals, times) - arrivals > BOUND.limit_ns, axis=1)
+    counts: NDArray[np.int64] = np.count_nonzero(queue_completions(arrivals, times) - arrivals > BOUND.limit_ns, axis=1)
+    return counts
 
 
 def true_peak(seed: int) -> float:

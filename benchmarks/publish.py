@@ -35,8 +35,10 @@ from harness.reporting.writers.markdown import blocks_text
 ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
 PUBLISHED = Path("results/published")
-FILES = ("plan.json", "summary.json", "summary.csv", "report.md", "report-details.md", "roof.json")
-FILES += ("selftest.json", "selftest.md", "neighbours.json")
+FILES = (
+    *("plan.json", "summary.json", "summary.csv", "report.md", "report-details.md", "roof.json"),
+    *("selftest.json", "selftest.md", "neighbours.json"),
+)
 RAW = ("raw", "load", "generation", "copies")
 """Folders of raw samples, packed into one archive."""
 MAX_LINES = 10

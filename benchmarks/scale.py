@@ -91,7 +91,7 @@ def _write(root: Path, cases: int) -> None:
         _write_packed(root, synthetic)
         _config(root / "scale.yaml", cases)
         return
-    fsync, os.fsync = os.fsync, lambda _handle: None  # 30,000 synthetic files need not survive a power cut
+    fsync, os.fsync = os.fsync, lambda fd: None  # 30,000 synthetic files need not survive a power cut
     try:
         synthetic.write(root / "results", root / "models")
     finally:

@@ -33,6 +33,7 @@ from harness.core.schemas import (
     ExportRecord,
     Failed,
     InputSet,
+    Kind,
     Limits,
     Machine,
     Measured,
@@ -44,6 +45,7 @@ from harness.core.schemas import (
     Placement,
     Plan,
     PlannedModel,
+    Precision,
     Repeats,
     ReportOptions,
     Roof,
@@ -56,6 +58,7 @@ from harness.core.schemas import (
     Unavailable,
     Usage,
     UsageSample,
+    Weights,
 )
 from harness.planning.matrix import plan_id
 from harness.reporting import ranking
@@ -74,8 +77,8 @@ class FakeModel:
     """A model of the synthetic plan: its kind and what one item takes in torch-eager."""
 
     name: str
-    kind: str
-    weights: str
+    kind: Kind
+    weights: Weights
     item_ns: float
     overhead_ns: float
     sequence_lengths: tuple[int | None, ...] = (None,)
@@ -180,7 +183,12 @@ def export_record(model: FakeModel) -> ExportRecord:
 
 
 def case_of(
-    model: FakeModel, backend: str, precision: str, batch_size: int, sequence_length: int | None = None, **more: Any
+    model: FakeModel,
+    backend: str,
+    precision: Precision,
+    batch_size: int,
+    sequence_length: int | None = None,
+    **more: Any,
 ) -> Case:
     """A case with a readable id."""
     tail = f"-s{sequence_length}" if sequence_length else ""
