@@ -55,6 +55,7 @@ from harness.statistics.parity import compare
 from harness.timing.clock import now_ns
 from harness.zoo import model_info
 from harness.zoo.identity import (
+    DEFAULT_OPSET,
     ExportChoices,
     covers,
     intact_record,
@@ -64,9 +65,6 @@ from harness.zoo.identity import (
 
 COMMAND = (sys.executable, "-m", "harness.export")
 """Exports one model beside others."""
-
-DEFAULT_OPSET = 20
-"""Chosen by measurement, as the default exporter: docs/decisions/0002-exporter.md."""
 
 LAST_WORDS_S = 30.0
 """Time for the exit handlers of a process that has sent its answer."""

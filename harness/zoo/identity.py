@@ -217,6 +217,11 @@ _FORMAT = 8
 old files are made again. 8: models for token classification keep their heads (`hf:`)."""
 
 
+DEFAULT_OPSET = 20
+"""Chosen by measurement, as the default exporter: docs/decisions/0002-exporter.md. Where the exporter cannot convert a
+model to it, the file has another, which the record and the stage's output name; every other opset was asked for."""
+
+
 @dataclass(frozen=True)
 class ExportChoices:
     """Options that the command line adds to the plan; the same for every model of one call.

@@ -236,6 +236,22 @@ def test_several_failures_have_two_lines_each_and_a_summary(tmp_path: Path) -> N
         assert told in done.stderr
 
 
+@pytest.mark.parametrize(("opset", "written"), [("3", None), ("18", 18)])
+def test_an_operator_set_is_written_as_asked_or_refused(opset: str, written: int | None, tmp_path: Path) -> None:
+    (tmp_path / "own_models.py").write_text(OWN_MODULE)
+    name = "module:own_models:build"
+    write_plan(tmp_path / "results", [planned(name, "own")])
+    done = run_export(tmp_path, "--opset", opset)
+    if written:
+        assert record_of(tmp_path, name).onnx["fp32"].opset == written
+        assert f"fp32 ONNX (opset {written}, dynamo)" in done.stdout
+    else:
+        refused = record_of(tmp_path, name).refused["fp32"]
+        assert refused.error == "The dynamo exporter cannot write this model in opset 3: it wrote 18."
+        assert "The torchscript exporter was tried, too" in refused.hint
+        assert refused.error in done.stderr
+
+
 def test_max_length_is_a_limit(tmp_path: Path) -> None:
     write_plan(tmp_path / "results", [planned("minilm-l6", "pretrained", (16, 64))])
     done = run_export(tmp_path, "--max-length", "32")

@@ -20,7 +20,7 @@ from harness.core.errors import ExportError, reason
 from harness.core.schemas import Exporter
 from harness.zoo.construct import with_own_inputs
 from harness.zoo.families.arguments import parameters_of
-from harness.zoo.identity import ExportChoices
+from harness.zoo.identity import DEFAULT_OPSET, ExportChoices
 from harness.zoo.input_files import Arrays
 from harness.zoo.loaded import Loaded, in_model_layout
 from harness.zoo.onnx.external_data import external_locations
@@ -125,7 +125,20 @@ def write_fp32(loaded: Loaded, examples: Arrays, path: Path, options: ExportChoi
             f"Try the other exporter: EXPORTER={other_exporter(options.exporter)}.",
         ) from error
     strip_traces(path, outputs)
+    _require_opset(path, options)
     return options.exporter if attention is None else f"{options.exporter}, attention {attention}"
+
+
+def _require_opset(path: Path, options: ExportChoices) -> None:
+    """Raise ExportError where the dynamo exporter, which only logs a failed conversion, wrote another opset than the
+    one that was asked for."""
+    written = opset_of(path)
+    if written != options.opset != DEFAULT_OPSET:
+        raise ExportError(
+            f"The {options.exporter} exporter cannot write this model in opset {options.opset}: it wrote {written}.",
+            f"Leave --opset out ({DEFAULT_OPSET}), or try the other exporter: "
+            f"EXPORTER={other_exporter(options.exporter)}.",
+        )
 
 
 @contextmanager
