@@ -120,6 +120,7 @@ def pytest_configure(config: pytest.Config) -> None:
         config.add_cleanup(lambda: shutil.rmtree(folder))
         # Where all processes of these tests meet the server of forked stages (tests/fixtures/forked.py).
         os.environ["INFEROMETER_TESTS"] = f"{os.getpid()} {folder}"
+        config.pluginmanager.register(_NamesOfFailures(config))
         if config.getoption("numprocesses", None):
             config.pluginmanager.register(_MainProcess())
 
@@ -133,6 +134,22 @@ def pytest_collection_finish() -> None:
     gc.freeze()
     gc.set_threshold(20_000, 20, 20)
     gc.enable()
+
+
+class _NamesOfFailures:
+    """Prints a test's name as soon as it fails: a run that is stopped before its summary has named it."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        terminal: pytest.TerminalReporter | None = self._config.pluginmanager.get_plugin("terminalreporter")
+        if report.failed and terminal is not None:
+            # With pytest-xdist the letters of tests have no file before them, and pytest takes them for no line.
+            terminal.write("\n") if self._config.getoption("numprocesses", None) else terminal.ensure_newline()
+            terminal.write_line(f"FAILED {report.nodeid}" + ("" if report.when == "call" else f" ({report.when})"))
+            terminal.flush()
 
 
 class _MainProcess:
