@@ -6,10 +6,15 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from harness.core.errors import UsageError
+from harness.core.layout import Results
+from harness.planning.schedule import time_of_pairs_in_words
+from harness.processes import code_states as module
 from harness.processes.code_states import (
     CodeState,
     code_states,
@@ -17,6 +22,7 @@ from harness.processes.code_states import (
     require_own_modules,
 )
 from harness.processes.launcher import Code
+from tests.synthetic_results import RESNET, Synthetic, case_of
 
 WHO = ("-c", "user.name=Somebody", "-c", "user.email=somebody@example.org")
 
@@ -115,3 +121,35 @@ def test_a_module_that_the_other_state_would_lend_is_refused(tmp_path: Path) -> 
     with pytest.raises(UsageError, match="which is the other state"):
         require_own_modules(borrowed, Code(other, (str(other),)), ["borrowed_nets.inner"])
     require_own_modules(Code(other, (str(other),)), Code(first, (str(first),)), ["borrowed_nets"])
+
+
+@pytest.mark.parametrize("pairs", [0, 2])
+def test_the_time_of_the_pending_pairs_is_said_before_they_begin(
+    pairs: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    case = case_of(RESNET, "torch-eager", "fp32", 1)
+    plan = Synthetic(models=(RESNET,), cases=[case]).plan
+    said: list[str] = []
+
+    class Pool:
+        def __enter__(self) -> Pool:
+            said.append(capsys.readouterr().out)
+            return self
+
+        def __exit__(self, *_error: object) -> None:
+            pass
+
+        def measure(self, _turn: object) -> None:
+            pass
+
+        def renew(self) -> None:
+            pass
+
+    rounds = [[((number, case), True)] for number in range(1, pairs + 1)]
+    side: Any = SimpleNamespace(plan=plan, results=Results(Path()))
+    monkeypatch.setattr(module, "_pending", lambda *_: (rounds, 0))
+    monkeypatch.setattr(module, "_pool", lambda *_, **__: Pool())
+    monkeypatch.setattr(module, "_forget", lambda *_: None)
+    assert module.measure_in_turn(side, side) == 0
+    time = f"{module.BOTH_STATES}{time_of_pairs_in_words([case] * pairs, plan.measurement)}\n"
+    assert (time in said[0], module.BOTH_STATES in said[0]) == (pairs > 0, pairs > 0)
