@@ -8,7 +8,7 @@ from __future__ import annotations
 import gc
 import random
 import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -61,7 +61,7 @@ from harness.timing.process_counters import (
     resident_bytes,
     waited_between_ns,
 )
-from harness.timing.repeat_check import LEAST_PAIRS, Rewritable, check_repeats
+from harness.timing.repeat_check import LEAST_PAIRS, Rewritable, check_repeats, digest_of
 
 KEPT_OUTPUTS = 8
 """Number of outputs that are kept for the check after the loop: those of the latest timed blocks."""
@@ -193,7 +193,7 @@ def run_session(
     cold = _start_cold(backend, mode, enter, constructed_ns)
     enter("reference check")
     checked = batches_to_check(mode.batches, round_number)
-    before = parity.worst(_compared(backend, mode, reference, classifier, checked, masks))
+    before, known = _compared(backend, mode, reference, classifier, checked, masks)
     disable_garbage_collection()
     enter("warm-up")
     watch = CpuWatch(given=given)
@@ -230,7 +230,7 @@ def run_session(
     if after is not None:
         enter("repeat check")
         # Last of all: it may change nothing that was measured or read before.
-        repeats = run_repeat_check(mode.rewritable(inputs), reference, seed)
+        repeats = run_repeat_check(mode.rewritable(inputs), reference, seed, known=known)
     stopped = stops.end()
     backend.close()
     return Measurements(
@@ -252,11 +252,15 @@ def run_session(
 
 
 def run_repeat_check(
-    runs: Rewritable, reference: Callable[[int], Outputs], seed: Sequence[int], least: int = LEAST_PAIRS
+    runs: Rewritable,
+    reference: Callable[[int], Outputs],
+    seed: Sequence[int],
+    least: int = LEAST_PAIRS,
+    known: Collection[bytes] = (),
 ) -> Repeats:
     """The repeat check, and for how long it waited for a CPU."""
     before, began = cpu_waits_ns(), clock.now_ns()
-    repeats = check_repeats(runs, reference, seed, least)
+    repeats = check_repeats(runs, reference, seed, least, known)
     waited, wall_ns = waited_between_ns(before, cpu_waits_ns()), clock.now_ns() - began
     share = waited / wall_ns if waited is not None and wall_ns else None
     return repeats.model_copy(update={"waited_share": share})
@@ -313,15 +317,19 @@ def _compared(
     classifier: bool,
     batches: Iterable[int],
     masks: Sequence[Mask | None],
-) -> list[Parity]:
-    parities = []
+) -> tuple[Parity | None, frozenset[bytes]]:
+    """The worst comparison, and digests of the answers; no digests where two answers are the same."""
+    parities, digests = [], []
     for index in batches:
         mode.select_batch(index)
         mode.run_once()
         # No reference: it computes nothing. No outputs beside one are wrong outputs.
         if expected := reference(index):
-            parities.append(parity.compare(backend.outputs() or {}, expected, classifier, _mask(masks, index)))
-    return parities
+            outputs = backend.outputs() or {}
+            parities.append(parity.compare(outputs, expected, classifier, _mask(masks, index)))
+            digests.append(digest_of(outputs))
+    different = frozenset(filter(None, digests))
+    return parity.worst(parities), different if len(different) == len(digests) else frozenset()
 
 
 def _mask(masks: Sequence[Mask | None], index: int) -> Mask | None:

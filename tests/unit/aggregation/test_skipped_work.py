@@ -91,6 +91,7 @@ def test_the_same_answer_to_a_new_input_is_an_answer_from_memory() -> None:
     assert "refresh()" in flags["REPEATS_FASTER"].flag.remedy
     by_chance = HONEST.model_copy(update={"unchanged": 7})
     few = HONEST.model_copy(update={"compared": 7, "unchanged": 7})
+    assert set(findings_by_name(record(1, repeats=stuck), record(2, repeats=by_chance))) == {"REPEATS_FASTER"}
     assert findings_by_name(record(1, repeats=by_chance)) == findings_by_name(record(1, repeats=few)) == {}
 
 
@@ -109,9 +110,10 @@ def test_what_was_not_looked_for_is_said_with_its_reason() -> None:
 def test_a_short_pass_that_outputs_could_hide_is_a_check_that_was_not_made() -> None:
     for device, latency_ns, outputs_ns, known in (
         ("cpu", 12_000, 80_000, False),
-        ("cpu", 12_000, 20_000, True),  # ten copies
+        ("cpu", 12_000, 20_000, False),  # ten copies, of which three are honest
+        ("cpu", 30_000, 20_000, True),
         ("cpu", 110_000, 80_000, False),
-        ("cpu", 130_000, 80_000, True),
+        ("cpu", 160_000, 80_000, True),
         ("cuda", 12_000, 80_000, True),  # its event clock sees lazy work
     ):
         rounds = [record(n, latency_ns=(latency_ns,) * 50, outputs_time=time(outputs_ns, 2_000)) for n in (1, 2, 3)]
@@ -162,10 +164,26 @@ def test_the_e2e_boundary_has_outputs_in_the_clock() -> None:
 
 
 def test_work_left_to_outputs_in_most_passes_is_seen_and_a_wait_in_few_is_not() -> None:
-    costs = [((20_000, 8 * MS, 8 * MS), True), ((20_000, 20_000, 8 * MS), False), ((20_000, 8 * MS), False)]
+    costs = [((20_000, 8 * MS, 8 * MS), True), ((20_000,) * 9 + (8 * MS,), False), ((20_000, 20_000, 5 * MS), False)]
     for outputs_ns, flagged in costs:
         cost = OutputsTime(outputs_ns=outputs_ns, copy_ns=(10_000,) * 3, arrays=1)
         assert ("LAZY_OUTPUTS" in findings_by_name(*[record(n, outputs_time=cost) for n in (1, 2, 3)])) is flagged
+
+
+@pytest.mark.parametrize(
+    ("lazy", "flagged"), [((1, 1, 1), True), ((0, 0, 2), False), ((0, 0, 3), True), ((9, 0, 0), True)]
+)
+def test_work_left_to_a_minority_of_calls_makes_the_throughput_wrong(lazy: tuple[int, ...], flagged: bool) -> None:
+    costs = [OutputsTime(outputs_ns=(20_000,) * (9 - n) + (8 * MS,) * n, copy_ns=(10_000,), arrays=1) for n in lazy]
+    flags = findings_by_name(*[record(n, outputs_time=cost) for n, cost in enumerate(costs, 1)])
+    assert ("LAZY_OUTPUTS" in flags) is flagged
+
+
+def test_passes_left_out_between_others_are_seen_in_the_throughput() -> None:
+    samples = (10 * MS,) * 26 + (1_000,) * 24
+    blocks = (Block(iterations=50, wall_ns=sum(samples)),)
+    rounds = [record(n, latency_ns=samples).model_copy(update={"blocks": blocks}) for n in (1, 2, 3)]
+    assert "does less while it is timed" in findings_by_name(*rounds)["REPEATS_FASTER"].flag.remedy
 
 
 @pytest.mark.parametrize(("factor", "flagged"), [(1.0, False), (1.4, False), (1.5, True), (4.0, True)])
