@@ -391,10 +391,9 @@ def lower_rank(count: int) -> int:
 def _repeats(case: Case, records: Sequence[Measured], interval: Interval | None) -> list[Finding]:
     made = [record.repeats for record in records if record.repeats is not None]
     # Each round by itself: rounds after the first know the answers to fewer stored inputs.
-    pairs = [(repeats.compared, repeats.unchanged) for repeats in made]
-    stuck = next(
-        (pair for pair in (*pairs, (sum(n for n, _ in pairs), sum(n for _, n in pairs))) if is_stuck(*pair)), None
-    )
+    counts = [(repeats.compared, repeats.unchanged) for repeats in made]
+    whole = (sum(compared for compared, _ in counts), sum(unchanged for _, unchanged in counts))
+    stuck = next((count for count in (*counts, whole) if is_stuck(*count)), None)
     if stuck is not None:
         compared, unchanged = stuck
         detail = (

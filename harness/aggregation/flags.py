@@ -159,7 +159,19 @@ def answers_alike(case: Case | LoadCase, checks: Criteria) -> bool:
     """Whether the reference answers are so alike that a wrong sample would pass the comparison."""
     if checks.exchanged is None or checks.exchanged.nonfinite or checks.tolerance is None:
         return False
-    return not beyond_tolerance(case, checks.exchanged, checks.tolerance, checks.judge_top1)
+    return not beyond_tolerance(case, checks.exchanged, _between_two(checks.tolerance), checks.judge_top1)
+
+
+def _between_two(tolerance: Tolerance) -> Tolerance:
+    """The tolerance of two answers that one wrong answer keeps to both: it lies half as far from each, by distance, by
+    angle and by share of equal ones."""
+    cosine = 2 * (tolerance.cosine or 0.0) ** 2 - 1
+    top1 = 2 * (tolerance.top1_agreement or 0.0) - 1
+    return Tolerance(
+        relative_l2=2 * tolerance.relative_l2,
+        cosine=cosine if cosine > 0 else None,
+        top1_agreement=top1 if top1 > 0 else None,
+    )
 
 
 def _because(case: Case, problem: Finding, fixed: str) -> Finding:

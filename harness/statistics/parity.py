@@ -31,12 +31,16 @@ _NAMES = frozenset(("int32", "int64", "uint32", "uint64"))
 Each counts as a one-hot vector, so that the cosine is the share of equal numbers. Smaller integers are pixels or
 quantised numbers, and have a size."""
 
+_MASKED_FROM = 1e3
+"""Least magnitude of a mask, and how many times as large as every other value it is."""
+
 PIECE = 1 << 16
 """Elements compared at a time. Whole arrays as float64 would count as the backend's peak memory, and page-fault."""
 
 SMALL_SAMPLE = 0.1
-"""Share of the batch's root mean square norm. The distance of a sample with a smaller norm, such as one whose outputs
-are almost zero, is divided by this share instead: otherwise rounding alone could give any relative distance."""
+"""Share of the median norm of the batch's samples. The distance of a sample with a smaller norm, such as one whose
+outputs are almost zero, is divided by this share instead: otherwise rounding alone could give any relative distance.
+Not of the mean: beside one sample of a million times the others' norm, the others would not count."""
 
 
 def compare(outputs: Outputs, reference: Outputs, classifier: bool, mask: Mask | None = None) -> Parity:
@@ -47,7 +51,8 @@ def compare(outputs: Outputs, reference: Outputs, classifier: bool, mask: Mask |
     worst single sample: a batch of 64 hides one wholly wrong sample. top1_agreement is the share of equal arg-max
     over the last axis of the first output, for classifiers only. nonfinite counts values that are NaN in the outputs,
     or infinite on one side only; the same infinity on both sides is equal and part of no distance. The distance and
-    cosine of integers of 32 and 64 bits are those of one-hot vectors.
+    cosine of integers of 32 and 64 bits are those of one-hot vectors. Of an output with a mask (-1e9, as in logits of
+    tokens that may not be chosen) the other values are compared by themselves as well: beside it they would not count.
 
     mask: (batch, tokens) of padded inputs. Of outputs (batch, tokens, …) only the tokens that it shows are compared.
 
@@ -59,6 +64,7 @@ def compare(outputs: Outputs, reference: Outputs, classifier: bool, mask: Mask |
     samples = int(reference[first].shape[0])
     per_output = [_Sums.of(outputs[name], reference[name], samples, mask) for name in reference]
     nonfinite = sum(sums.nonfinite for sums in per_output)
+    masks = {name: value for name in reference if (value := _mask_value(reference[name])) is not None}
     if nonfinite:
         return Parity(
             samples=samples, relative_l2=None, max_abs=None, cosine=None, top1_agreement=None, nonfinite=nonfinite
@@ -66,6 +72,7 @@ def compare(outputs: Outputs, reference: Outputs, classifier: bool, mask: Mask |
     for name, sums in zip(reference, per_output, strict=True):
         if sums.undefined:
             raise ValueError(f"the reference of output `{name}` contains NaN")
+    per_output += [_Sums.of(outputs[name], reference[name], samples, mask, value) for name, value in masks.items()]
     top1 = None
     if classifier:
         agree = outputs[first].argmax(axis=-1) == reference[first].argmax(axis=-1)
@@ -136,6 +143,22 @@ def _without_equal_infinities(ours: Numbers, theirs: Numbers) -> tuple[Numbers, 
     return np.where(finite, ours, 0.0), np.where(finite, theirs, 0.0), int(np.count_nonzero(lost))
 
 
+def _mask_value(reference: NDArray[np.generic]) -> float | None:
+    """The number that stands for minus infinity in a reference: its lowest one, in several places, and larger by far
+    than all others; None where there is none."""
+    if reference.dtype.kind != "f" or not reference.size:
+        return None
+    lowest = reference.min()
+    if not np.isfinite(lowest) or lowest > -_MASKED_FROM:
+        return None
+    others = reference != lowest
+    if np.count_nonzero(others) > reference.size - 2:
+        return None
+    finite = others & np.isfinite(reference)
+    largest = float(np.max(np.abs(reference), where=finite, initial=0.0))
+    return float(lowest) if 0 < _MASKED_FROM * largest <= -float(lowest) else None
+
+
 @dataclass(frozen=True)
 class _Sums:
     """The parts of one output's distances: sums of squares and products, one for each sample."""
@@ -151,11 +174,17 @@ class _Sums:
 
     @classmethod
     def of(
-        cls, output: NDArray[np.generic], reference: NDArray[np.generic], samples: int, mask: Mask | None = None
+        cls,
+        output: NDArray[np.generic],
+        reference: NDArray[np.generic],
+        samples: int,
+        mask: Mask | None = None,
+        without: float | None = None,
     ) -> _Sums:
         """The sums of two arrays of one shape; where only one of them is not finite, only the number of such values.
 
-        samples: of the batch. An array whose first axis has another length counts as one sample.
+        samples: of the batch. An array whose first axis has another length counts as one sample. without: a value of
+        the reference whose places are left out.
         """
         # Not by numpy.linalg: unless BLAS threads are limited (`run` does), they take cores from a backend's threads.
         rows = samples if samples and output.ndim and output.shape[0] == samples else 1
@@ -173,6 +202,8 @@ class _Sums:
             undefined = undefined or bool(np.isnan(b).any())
             a, b, lost = _without_equal_infinities(a, b)
             nonfinite += lost
+            if without is not None:
+                a[b == without] = b[b == without] = 0.0
             if nonfinite == 0:
                 difference = a - b
                 if reference.dtype.name in _NAMES:
@@ -214,7 +245,7 @@ class _Sums:
     @property
     def _small(self) -> float:
         """Square of the norm below which a sample counts as small."""
-        return SMALL_SAMPLE**2 * float(self.reference.mean())
+        return SMALL_SAMPLE**2 * float(np.median(self.reference) or self.reference.mean())
 
 
 def _shown(mask: Mask, some: slice, columns: slice, width: int) -> Mask:

@@ -203,7 +203,8 @@ def _between(first: NDArray[Any], other: NDArray[Any], rng: np.random.Generator)
     """As mixed, but integers that are drawn from the smaller to the larger one."""
     if first.dtype.kind not in "iu":
         return mixed(first, other, rng)
-    return rng.integers(np.minimum(first, other), np.maximum(first, other), dtype=first.dtype, endpoint=True)
+    low, high = np.minimum(first, other), np.maximum(first, other)
+    return np.asarray(rng.integers(low, high, dtype=first.dtype, endpoint=True))
 
 
 def _blended(first: NDArray[Any], other: NDArray[Any], rng: np.random.Generator) -> NDArray[Any]:

@@ -59,6 +59,7 @@ from harness.zoo.reference import (
     check_comparable,
     check_not_empty,
     check_token_axes,
+    exchanged_answers,
     in_chunks,
     output_batch_axes,
     reference_of,
@@ -342,10 +343,7 @@ def _write_references(
         check_not_empty(job.info.name, outputs)
         check_token_axes(job.info.name, answer, made.arrays, outputs, loaded.fixed_batch)
         write_arrays(job.folder.reference(length), outputs)
-        others = {name: np.roll(values, 1, axis=0) for name, values in outputs.items()}
-        several = len(next(iter(outputs.values()))) > 1
-        mask = mask_of(made.arrays)
-        exchanged[length] = compare(others, outputs, loaded.classifier, mask) if several else None
+        exchanged[length] = exchanged_answers(outputs, loaded.classifier, mask_of(made.arrays), compare)
     return exchanged
 
 

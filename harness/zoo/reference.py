@@ -368,6 +368,22 @@ def check_token_axes(name: str, answer: Forward, inputs: Arrays, outputs: Arrays
             )
 
 
+def exchanged_answers(outputs: Arrays, classifier: bool, mask: Mask | None, compare: Compare) -> Parity | None:
+    """How far the answers to different samples are apart, in the output in which they are nearest: another output would
+    hide that any answer passes there. An output that is the same for all samples has no wrong sample; it counts where
+    all are so. None for one sample."""
+    if len(next(iter(outputs.values()))) < 2:
+        return None
+    first = next(iter(outputs))
+    others = {name: np.roll(values, 1, axis=0) for name, values in outputs.items()}
+    differing = [name for name, values in outputs.items() if not np.array_equal(values, others[name])]
+    apart = [
+        compare({name: others[name]}, {name: outputs[name]}, classifier and name == first, mask) for name in differing
+    ]
+    nearest = min(apart, key=lambda parity: (parity.furthest is None, parity.furthest or 0.0), default=None)
+    return nearest or compare(others, outputs, classifier, mask)
+
+
 def _check_repeats(
     name: str, loaded: Loaded, answer: Forward, samples: Arrays, first: Arrays, compare: Compare
 ) -> None:

@@ -162,8 +162,8 @@ def test_outputs_that_were_never_compared_are_not_ranked() -> None:
 @pytest.mark.parametrize(
     ("exchanged", "flagged"),
     [
-        ({"relative_l2": 0.05, "item_relative_l2": 0.09}, True),
-        ({"relative_l2": 0.05, "item_relative_l2": 0.11}, False),
+        ({"relative_l2": 0.05, "item_relative_l2": 0.19}, True),
+        ({"relative_l2": 0.05, "item_relative_l2": 0.21}, False),  # an answer between both is half as far from each
         ({"relative_l2": None, "nonfinite": 1}, False),
         (None, False),
     ],

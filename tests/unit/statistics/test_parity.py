@@ -17,7 +17,7 @@ from harness.statistics.parity import PIECE, GreedyAnswer, ParityTally, compare,
 
 Array = np.ndarray[Any, Any]
 
-values = st.floats(-1e6, 1e6, width=32).filter(lambda value: value == 0 or abs(value) > 1e-6)
+values = st.floats(-512, 1e6, width=32).filter(lambda value: value == 0 or abs(value) > 1e-6)
 matrices = hnp.arrays(np.float32, hnp.array_shapes(min_dims=2, max_dims=3, max_side=6), elements=values)
 nonzero = matrices.filter(lambda array: bool(array.any()))
 
@@ -183,8 +183,40 @@ def test_a_sample_of_almost_nothing_is_measured_against_the_others() -> None:
     reference[7] = 1e-9
     result = one(reference + 1e-3, reference)
     assert result.item_relative_l2 is not None
-    assert result.item_relative_l2 == pytest.approx(1e-3 / (0.1 * math.sqrt(0.9)), rel=0.01)
+    assert result.item_relative_l2 == pytest.approx(1e-3 / 0.1, rel=0.01)
     assert result.item_cosine == pytest.approx(1.0)
+
+
+def test_one_sample_of_a_million_times_the_others_does_not_hide_them() -> None:
+    reference = np.array([[1e6, 1e6]] + [[1.0, 2.0]] * 7, np.float32)
+    output = reference.copy()
+    output[1] = 0
+    assert (one(output, reference).item_relative_l2 or 0) == pytest.approx(1.0)
+    assert one(output, reference).item_cosine == 0.0
+
+
+@pytest.mark.parametrize("hidden", [-1e9, float(np.finfo(np.float32).min), -1e4])
+def test_a_mask_does_not_hide_the_values_beside_it(hidden: float) -> None:
+    reference = np.random.default_rng(1).normal(size=(4, 16)).astype(np.float32)
+    masked = np.random.default_rng(2).random((4, 16)) < 0.5
+    reference[masked] = hidden
+    assert one(np.where(masked, hidden, 0.0), reference).item_relative_l2 == pytest.approx(1.0)
+    assert (
+        one(np.where(masked, hidden, 2 * np.where(masked, 0, reference)), reference).relative_l2 or 0
+    ) == pytest.approx(1.0)
+    rounded = one(reference * np.where(masked, 1.002, 1.0), reference)
+    assert (rounded.relative_l2 or 0) == pytest.approx(0.002)
+    assert (one(np.where(masked, 0.0, reference), reference).relative_l2 or 0) == pytest.approx(1.0)
+
+
+def test_a_lowest_value_is_no_mask_where_it_is_alone_or_others_are_near() -> None:
+    for row in ([-1e9, 1.0, 2.0], [-1e4, -1e4, 100.0], [-1e9, -1e9, 0.0], [-1e9, -1e9, -1e9]):
+        reference = np.array([row], np.float32)
+        output = reference.copy()
+        output[0, -1] += 1
+        norm = np.linalg.norm(reference.astype(np.float64))
+        far = np.linalg.norm(output.astype(np.float64) - reference)
+        assert one(output, reference).relative_l2 == pytest.approx(far / norm)
 
 
 def test_an_output_without_a_batch_axis_is_one_sample() -> None:
