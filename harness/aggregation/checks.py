@@ -340,9 +340,9 @@ OWN_COPIES = 3
 
 MAX_LAZY_CALLS = 0.1
 """Share of the calls of outputs() that may take half a pass more than they may: work left to a tenth of them makes the
-throughput a tenth too high. In the published runs it were 3 of some 8,000 calls, which waited for a CPU."""
+throughput a tenth too high. In the published runs one of 7,563 calls did."""
 LEAST_LAZY_CALLS = 3
-"""So many by chance are rarer than once in a thousand rows, at a hundredth of 24 calls: ten times what was seen."""
+"""So many of 24 calls wait by chance in 0.2% of rows, even where every hundredth call waits."""
 
 Checks = Mapping[str, Check]
 _OLD = "measured before there was this check"
