@@ -152,7 +152,7 @@ def _parity(case: Case, parity: Parity | None, records: Sequence[Measured], chec
     return findings if fixed is None else [_because(case, problem, str(fixed)) for problem in findings]
 
 
-ALIKE = "all inputs have the same answer in an output, within the tolerance: a wrong one would pass for a right one"
+ALIKE = "an output is the same for all inputs within the tolerance: a wrong answer would pass for a right one"
 
 
 def answers_alike(case: Case | LoadCase, checks: Criteria) -> bool:
