@@ -169,11 +169,14 @@ def too_long(name: str, facts: DecoderFacts, prompt_length: int, new_tokens: int
 
 
 _OPERATORS: Mapping[Quantisation, tuple[str, ...]] = {
-    "static": ("QuantizeLinear", "QLinearConv", "QLinearMatMul", "QGemm"),
+    "static": ("QLinearConv", "QLinearMatMul", "QGemm"),
     "dynamic": ("DynamicQuantizeLinear", "MatMulInteger", "ConvInteger", "DynamicQuantizeMatMul", "QAttention"),
 }
 """Operators by the kind of the activations' scales: fixed beforehand, or computed while running. A file with only its
 weights quantised (DequantizeLinear, MatMulNBits) computes in floating point and is not among them."""
+_QUANTISES, _READERS = "QuantizeLinear", ("DequantizeLinear", "MatMulInteger", "ConvInteger")
+"""Fixed scales too, where a node reads the quantised numbers. Where none does, they are an output of the file alone,
+such as the pixels of a picture."""
 
 _OP_TYPE = 0x22
 """Tag of NodeProto.op_type in protobuf's encoding: field 4, with a length (onnx.proto, protobuf.dev/programming-guides/
@@ -184,12 +187,16 @@ def quantisation_of(path: Path) -> Quantisation | None:
     """How the file is quantised; None where it is not, or where it cannot be read, which the export reports."""
     try:
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-            for kind, operators in _OPERATORS.items():
-                if any(content.find(_encoded(name)) >= 0 for name in operators):
-                    return kind
+            present = {
+                name
+                for name in (_QUANTISES, *_READERS, *(name for names in _OPERATORS.values() for name in names))
+                if content.find(_encoded(name)) >= 0
+            }
     except (OSError, ValueError):  # ValueError: an empty file cannot be mapped
         return None
-    return None
+    if _QUANTISES in present and present.intersection(_READERS):
+        return "static"
+    return next((kind for kind, operators in _OPERATORS.items() if present.intersection(operators)), None)
 
 
 def _encoded(operator: str) -> bytes:

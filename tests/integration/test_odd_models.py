@@ -214,6 +214,7 @@ def test_examples_may_be_given_by_the_names_of_forwards_parameters(tmp_path: Pat
         ("misnamed", ("has inputs by the names words, mask; its forward takes ids, mask", "names of forward's")),
         ("an_object", ("Input `temperature` of", "is a object, and no tensor", "tuples and dictionaries")),
         ("no_samples", ("No example input", "batch axis with samples")),
+        ("sparse_input", ("Input `x`", "is a sparse_coo float32 tensor", "`.to_dense()`")),
         ("sparse", ("keeps `weight` as a tensor of sparse_coo, float32", "`.to_dense()`")),
         (
             "forced",
@@ -244,3 +245,29 @@ def test_a_model_is_diagnosed_before_an_exporter_is_blamed(name: str, words: tup
     said = f"{caught.value.problem} {caught.value.hint}"
     assert all(word in said for word in words), said
     assert "exporter" not in said
+
+
+def test_a_model_leaves_the_current_folder_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from harness.zoo import model_info
+    from harness.zoo.construct import family_of
+    from harness.zoo.loaded import Request
+
+    monkeypatch.chdir(tmp_path)
+    info = model_info(f"{ODD}wandering")
+    family_of(info).load(Request(info, "own", 0, None, Path("models")))
+    assert Path.cwd() == tmp_path
+    family_of(info).architecture(info, Path("models"))
+    assert Path.cwd() == tmp_path
+
+
+def test_conjugated_examples_are_computed(tmp_path: Path) -> None:
+    import torch
+
+    from harness.zoo import model_info
+    from harness.zoo.construct import family_of
+    from harness.zoo.loaded import Request
+
+    info = model_info(f"{ODD}conjugated")
+    given = family_of(info).load(Request(info, "own", 0, None, tmp_path)).make_inputs(8, None).arrays["x"]
+    expected = torch.view_as_complex(torch.randn(16, 8, 2, generator=torch.Generator().manual_seed(1))).conj()
+    assert (given == expected[:8].numpy(force=True)).all()

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Sequence, Sized
+from contextlib import chdir
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
@@ -160,6 +162,35 @@ def architecture(info: ModelInfo, folder: Path) -> nn.Module:
 
 
 def _call(info: ModelInfo) -> tuple[nn.Module, dict[str, torch.Tensor]]:
+    with chdir(Path.cwd()):  # paths of results are relative to it, whatever the module makes the current folder
+        made = _made(info)
+    if isinstance(made[1], Sized) and not len(made[1]):
+        raise ConfigError(f"{info.name} returned no example inputs.", _FORM)
+    model, examples = from_tensors(info.name, on_cpu(uncompiled_module(made[0])), made[1])
+    for given, example in examples.items():
+        if example.layout != torch.strided or example.is_nested or example.is_meta or example.is_quantized:
+            kind = "nested" if example.is_nested else "meta" if example.is_meta else f"{example.layout} {example.dtype}"
+            raise ConfigError(
+                f"Input `{given}` of {info.name} is a {kind.replace('torch.', '')} tensor, which NumPy cannot hold.",
+                "Give dense tensors on the CPU, with values: `.to_dense()`; of texts of several lengths padded ones.",
+            )
+    if not any(example.ndim and example.numel() for example in examples.values()):
+        raise ConfigError(f"No example input of {info.name} has a batch axis with samples.", _FORM)
+    # The module is made fp32, which double or half inputs do not fit.
+    return model, {
+        name: example.detach().cpu().float() if example.is_floating_point() else example.detach().cpu().resolve_conj()
+        for name, example in examples.items()
+    }
+
+
+def on_cpu(module: nn.Module) -> nn.Module:
+    """The module, moved from its device; weights on the meta device, which have no values, stay there."""
+    tensors = (*module.parameters(), *module.buffers())
+    return module.cpu() if any(tensor.device.type not in ("cpu", "meta") for tensor in tensors) else module
+
+
+def _made(info: ModelInfo) -> tuple[nn.Module, Any]:
+    """What the user's function returns."""
     path, _, name = info.reference.partition(":")
     try:
         module = importlib.import_module(path)
@@ -184,13 +215,4 @@ def _call(info: ModelInfo) -> tuple[nn.Module, dict[str, torch.Tensor]]:
         kinds = ", ".join(type(part).__name__ for part in made) if isinstance(made, tuple) else ""
         what = f"({kinds})" if kinds else type(made).__name__
         raise ConfigError(f"{info.name} returned {what}.", _FORM)
-    if isinstance(made[1], Sized) and not len(made[1]):
-        raise ConfigError(f"{info.name} returned no example inputs.", _FORM)
-    model, examples = from_tensors(info.name, uncompiled_module(made[0]), made[1])
-    if not any(example.ndim and example.numel() for example in examples.values()):
-        raise ConfigError(f"No example input of {info.name} has a batch axis with samples.", _FORM)
-    # The module is made fp32, which double or half inputs do not fit.
-    return model, {
-        name: example.detach().float() if example.is_floating_point() else example.detach()
-        for name, example in examples.items()
-    }
+    return made

@@ -17,15 +17,17 @@ from harness.zoo.model_files import quantisation_of  # noqa: E402
 from tests.fixtures import odd_onnx as files  # noqa: E402
 
 
-def of_node(kind: str, path: Path) -> Path:
-    made = helper.make_node(kind, ["x", "w"], ["y"])
-    return files.save(path, [made], [files.info("x", ["N", 8])], [files.info("y", ["N", 4])])
+def of_nodes(kinds: str, path: Path) -> Path:
+    made = [helper.make_node(kind, ["x", "w"], [f"y{place}"]) for place, kind in enumerate(kinds.split())]
+    return files.save(path, made, [files.info("x", ["N", 8])], [files.info("y0", ["N", 4])])
 
 
 @pytest.mark.parametrize(
-    ("kind", "expected"),
+    ("kinds", "expected"),
     [
-        ("QuantizeLinear", "static"),
+        ("QuantizeLinear DequantizeLinear", "static"),
+        ("QuantizeLinear MatMulInteger", "static"),
+        ("MatMul QuantizeLinear", None),
         ("QLinearMatMul", "static"),
         ("DynamicQuantizeLinear", "dynamic"),
         ("MatMulInteger", "dynamic"),
@@ -33,8 +35,8 @@ def of_node(kind: str, path: Path) -> Path:
         ("MatMul", None),
     ],
 )
-def test_operators_decide_whether_a_file_is_quantised(kind: str, expected: Quantisation | None, tmp_path: Path) -> None:
-    assert quantisation_of(of_node(kind, tmp_path / "m.onnx")) == expected
+def test_operators_decide_whether_a_file_is_quantised(kinds: str, expected: Quantisation | None, tmp_path: Path) -> None:
+    assert quantisation_of(of_nodes(kinds, tmp_path / "m.onnx")) == expected
 
 
 def test_a_name_that_only_reads_like_an_operator_does_not(tmp_path: Path) -> None:
