@@ -11,11 +11,13 @@ from harness.api.profiler import ModelProfiler
 from harness.api.profiles import GpuProfile, LayerProfile, MemoryProfile, Profile
 from harness.api.regressions import Regressions, detect_regressions
 from harness.api.results import Benchmark, Load, Result, read_results
+from harness.core.errors import InferometerError
 
 __all__ = [
     "Benchmark",
     "Generation",
     "GpuProfile",
+    "InferometerError",
     "LayerProfile",
     "Load",
     "MemoryProfile",

@@ -224,7 +224,7 @@ def model_info(name: str) -> ModelInfo:
     source = parse_source(name)
     if source is None:
         problem, hint = unknown_name("model", name, [*MODELS, *PREFIXES])
-        raise ConfigError(problem, hint)
+        raise ConfigError(problem, f"For the folder of that name: `./{name}`. {hint}" if Path(name).is_dir() else hint)
     if source.prefix == "torchvision":
         return _torchvision(source.reference, None, "torchvision:")
     if source.prefix == "timm":

@@ -232,9 +232,11 @@ _REMEDIES: Mapping[str, str] = {
         "ONNX Runtime's CPU provider has no such operator, or not for this element type (bfloat16): export the model "
         "without it, or with operators of ONNX in fp32."
     ),
-    "external data|No such file|GetFileLength|cannot open file": (
-        "Put the file that holds the weights beside it, under the name that it asks for."
+    "External initializer|external data|No such file|GetFileLength|cannot open file": (
+        "Put the whole file that holds the weights beside it, under the name that it asks for."
     ),
+    "No graph was found": "Is it a whole ONNX file? A download or an export may have stopped.",
+    "MLDataType": "Export it with real numbers in place of complex ones, or as tensors of another type.",
 }
 """Remedies by a pattern of ONNX Runtime's message."""
 

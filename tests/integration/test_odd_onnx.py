@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx import helper
+from onnx import TensorProto, helper
 
 from harness.core.errors import ExportError
 from tests.fixtures import odd_onnx as files
@@ -135,6 +135,20 @@ def centred(path: Path) -> Path:
     return files.save(path, nodes, [files.info("x", [4, 8])], [files.info("y", [4, 8])])
 
 
+def without_graph(path: Path) -> Path:
+    """An empty file."""
+    path.touch()
+    return path
+
+
+def with_half_the_weights(path: Path) -> Path:
+    """Its weights are in another file, half of which was copied."""
+    files.linear(path, save_as_external_data=True, location="weights.bin", size_threshold=0)
+    weights = path.with_name("weights.bin")
+    weights.write_bytes(weights.read_bytes()[:64])
+    return path
+
+
 REFUSED: dict[str, tuple[Callable[[Path], Path], tuple[str, ...]]] = {
     "an IR version that is too new": (
         lambda path: files.linear(path, ir_version=99),
@@ -149,6 +163,17 @@ REFUSED: dict[str, tuple[Callable[[Path], Path], tuple[str, ...]]] = {
         ("No Op registered for Sparkle", "no such operator"),
     ),
     "half a file": (damaged, ("cannot be read as ONNX", "A download may have stopped")),
+    "no graph": (without_graph, ("No graph was found", "Is it a whole ONNX file?")),
+    "half of the weights": (with_half_the_weights, ("given file_length: 64", "Put the whole file that holds")),
+    "complex numbers": (
+        lambda path: files.save(
+            path,
+            [helper.make_node("Identity", ["x"], ["y"])],
+            [files.info("x", ["N", 8], TensorProto.COMPLEX64)],
+            [files.info("y", ["N", 8], TensorProto.COMPLEX64)],
+        ),
+        ("tensor(complex64)", "real numbers in place of complex ones"),
+    ),
     "weights that are not there": (without_weights, ("keeps weights in 'weights.bin'", "Put weights.bin beside")),
     "random numbers": (
         of_nodes(helper.make_node("RandomNormalLike", ["x"], ["r"]), helper.make_node("Add", ["x", "r"], ["y"])),

@@ -146,6 +146,16 @@ def test_a_value_beyond_its_limit_never_reads_as_the_limit() -> None:
     ]
 
 
+def test_a_quantised_file_of_a_user_that_is_wrong_has_the_remedy_for_cpus_that_saturate() -> None:
+    case = CASE.model_copy(update={"model": "onnx:q.onnx", "precision": "int8"})
+    parity = parity_of(CASE, EFFICIENTNET, relative_l2=0.4)
+    (own,) = beyond_tolerance(case, parity, Tolerance(relative_l2=0.3), judge_top1=False)
+    made_here = case.model_copy(update={"model": "resnet18"})
+    (ours,) = beyond_tolerance(made_here, parity, Tolerance(relative_l2=0.3), judge_top1=False)
+    assert "reduce_range=True" in own.flag.remedy
+    assert "reduce_range" not in ours.flag.remedy
+
+
 def test_nonfinite_outputs_void() -> None:
     parity = parity_of(CASE, EFFICIENTNET, relative_l2=None, nonfinite=3)
     results = findings(quiet(parity_timed=parity))

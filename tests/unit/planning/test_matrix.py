@@ -45,6 +45,7 @@ def test_a_block_is_every_combination_and_sequence_lengths_are_for_text() -> Non
     ("models", "block", "words", "hint"),
     [
         (["resnet81"], {}, "Unknown model `resnet81`", "`resnet18`?"),
+        (["tests"], {}, "Unknown model `tests`", "For the folder of that name: `./tests`"),
         (None, {"backends": ["torch-eagre"]}, "Unknown backend `torch-eagre`", "`torch-eager`?"),
         (None, {"models": ["resnet50"]}, r"matrix\[0\].models: resnet50 is not among", "resnet18, minilm-l6"),
         (None, {"models": []}, r"matrix\[0\].models: the list is empty", "leave `models` out"),

@@ -35,7 +35,9 @@ def of_nodes(kinds: str, path: Path) -> Path:
         ("MatMul", None),
     ],
 )
-def test_operators_decide_whether_a_file_is_quantised(kinds: str, expected: Quantisation | None, tmp_path: Path) -> None:
+def test_operators_decide_whether_a_file_is_quantised(
+    kinds: str, expected: Quantisation | None, tmp_path: Path
+) -> None:
     assert quantisation_of(of_nodes(kinds, tmp_path / "m.onnx")) == expected
 
 
