@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from zipfile import ZipFile
 
 import numpy as np
 import pytest
@@ -168,3 +169,12 @@ def test_a_file_that_is_no_program_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"cannot be read as a torch.export program") as caught:
         exported_program.load(Request(model_info(f"pt2:{tmp_path / 'model.pt2'}"), "own", 0, None, tmp_path))
     assert "torch.export.save" in caught.value.hint
+
+
+def test_a_file_of_another_kind_of_pytorchs_is_named(tmp_path: Path) -> None:
+    torch.save(torch.nn.Linear(4, 2).state_dict(), tmp_path / "saved.pt2")
+    with ZipFile(tmp_path / "compiled.pt2", "w") as archive:
+        archive.writestr("compiled/data/aotinductor/model/code.wrapper.so", b"")
+    for name, words in {"saved": "torch.save wrote it", "compiled": "a package of AOTInductor"}.items():
+        with pytest.raises(ConfigError, match=words):
+            exported_program.load(Request(model_info(f"pt2:{tmp_path / name}.pt2"), "own", 0, None, tmp_path))

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from zipfile import ZipFile, is_zipfile
 
 import torch
 from torch import nn
@@ -87,10 +88,19 @@ def _read(path: Path) -> Any:
         with quiet(), _tensors_only():
             return torch.export.load(path)
     except Exception as error:  # whatever a damaged or foreign file makes its reader raise
+        why = _foreign(path) or reason(error)
         raise ConfigError(
-            f"{path} cannot be read as a torch.export program by torch {torch.__version__}: {reason(error)}",
+            f"{path} cannot be read as a torch.export program by torch {torch.__version__}: {why}",
             "Save it by `torch.export.save(torch.export.export(module, inputs), 'model.pt2')`, with this torch.",
         ) from error
+
+
+def _foreign(path: Path) -> str | None:
+    """What an archive of PyTorch is if it is no program; None where it may be one, or is no archive."""
+    names = ZipFile(path).namelist() if is_zipfile(path) else []
+    if any("/aotinductor/" in name for name in names):
+        return "it is a package of AOTInductor, which holds code for one machine and no graph."
+    return "torch.save wrote it, not torch.export.save." if any(name.endswith("/data.pkl") for name in names) else None
 
 
 @contextmanager
