@@ -8,6 +8,7 @@ import io
 import os
 import re
 import sys
+import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -143,7 +144,7 @@ def _array(value: Any) -> NDArray[np.generic]:
     if hasattr(value, "detach"):
         try:
             value = value.detach().cpu()
-            value = (value.float() if value.is_floating_point() else value).numpy()
+            value = (value.float() if value.is_floating_point() else value.resolve_conj()).numpy()
         except (TypeError, RuntimeError) as error:  # a sparse tensor, or one on `meta`, which holds no numbers
             raise UsageError(f"An input cannot be read: {reason(error)}", "Give dense tensors of numbers.") from error
     array = np.asarray(value)
@@ -185,7 +186,10 @@ def subject_of(
     """
     if not is_module(model) and not isinstance(model, str | os.PathLike):
         raise UsageError(
-            f"{model!r} is no model.", "Give a name, a path, or an instance of nn.Module: `Net()` and not `Net`."
+            f"{textwrap.shorten(repr(model), 80, placeholder=' …')} is no model.",
+            "It holds weights alone: give the module that loaded them (`module.load_state_dict(…)`)."
+            if isinstance(model, Mapping)
+            else "Give a name, a path, or an instance of nn.Module: `Net()` and not `Net`.",
         )
     if not is_module(model):
         if input_shape is not None:

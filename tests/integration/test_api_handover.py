@@ -179,6 +179,19 @@ def test_a_module_says_its_batch_size_by_its_inputs(models: Models) -> None:
     assert (large.batch_size, large.samples) == (300, 256)
 
 
+def test_weights_in_place_of_a_model_are_named_in_short(models: Models) -> None:
+    with pytest.raises(UsageError, match="is no model") as caught:
+        subject_of(nn.Linear(400, 200).state_dict(), torch.ones(2, 400), None, models)  # type: ignore[arg-type]
+    assert len(caught.value.problem) < 120
+    assert "load_state_dict" in caught.value.hint
+
+
+def test_conjugates_are_computed(models: Models) -> None:
+    given = torch.complex(torch.arange(3.0), torch.ones(3)).conj()
+    (array,) = module_arrays(nn.Identity(), given).values()
+    assert array.tolist() == [-1j, 1 - 1j, 2 - 1j]
+
+
 @pytest.mark.parametrize(
     ("model", "data", "shape", "problem"),
     [
