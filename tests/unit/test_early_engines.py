@@ -28,6 +28,8 @@ STATIC = "static+graph"
 FIRST, SECOND, THIRD = (dataclasses.replace(RESNET, name=name) for name in ("resnet18", "resnet50", "resnet101"))
 GUARD_S = 300
 """Ends a stage that waits in vain."""
+ENVIRONMENT = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
+"""A stage that forks has one thread."""
 
 
 class Folders:
@@ -68,7 +70,7 @@ class Folders:
         return subprocess.run(
             self.stage(name, *options),
             cwd=ROOT,
-            env={**os.environ, **environment},
+            env={**ENVIRONMENT, **environment},
             capture_output=True,
             text=True,
             check=False,
@@ -82,6 +84,7 @@ class Folders:
         with subprocess.Popen(
             self.stage("early_exports", *options),
             cwd=ROOT,
+            env=ENVIRONMENT,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
