@@ -75,7 +75,7 @@ with torch.inference_mode():
 
 
 class _Silent:
-    """Nobody needs to know how the case gets on."""
+    """The progress of the case is not needed."""
 
     def started(self, pid: int) -> None: ...
 

@@ -1,4 +1,4 @@
-"""Inputs that somebody made to crash, to mislead or to steer: configurations, records, names, archives, arrays.
+"""Inputs made to crash, to mislead or to steer: configurations, records, names, archives, arrays.
 
 Each kind makes an input from its chance and says what has to become of it; benchmarks/attack.py gives them to stages.
 """
@@ -73,7 +73,7 @@ TEXTS = (
 
 
 def number_in_yaml(chooser: random.Random, place: Path) -> None:
-    """A number that YAML, Python or a clock reads in a way that nobody means; refused unless its key takes it."""
+    """A number that YAML, Python or a clock reads in an unexpected way; refused unless its key takes it."""
     text = f"{SMALL}measurement: {{{chooser.choice(FIELDS)}: {chooser.choice(NUMBERS)}}}\n"
     _planned(place, text.encode(), may_pass=True)
 
@@ -143,7 +143,7 @@ def steering_record(chooser: random.Random, place: Path) -> None:
 
 
 def link_in_place_of_a_log(chooser: random.Random, place: Path) -> None:
-    """A lock or a log that is a link to somebody's file, or a pipe: nothing is written through it."""
+    """A lock or a log that is a link to a user's file, or a pipe: nothing is written through it."""
     from harness import run  # noqa: PLC0415 - as the stage that writes both
 
     folders, _ = _results(place)

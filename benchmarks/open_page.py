@@ -3,7 +3,7 @@
     .venv/bin/python benchmarks/open_page.py [--rows 2000] [--page results/report.html] [--times 5]
 
 Ready: the page is loaded, its program is through and something is painted, from the start of the navigation, as the
-browser's own clock has it. Drawn: the charts of the first screen stand too. CPU: what the page's main thread computed
+browser's own clock has it. Drawn: the charts of the first screen are complete. CPU: the work of the page's main thread
 until then; where drawn is far above it, something else had the cores. Each opening has a fresh browser.
 """
 

@@ -177,7 +177,7 @@ def _stage(name: str, *arguments: str | Path) -> None:
 def with_headline(readme: str, summary: Summary, folder: Path) -> str:
     """The README with this machine's block made from the summary; in front of all others where it has none yet.
 
-    Raises ValueError where the README has no block at all: then nobody said where its headline stands.
+    Raises ValueError where the README has no block at all: then the place of its headline is unknown.
     """
     block = f"<!-- headline {folder} -->\n{headline_block(summary, folder)}\n<!-- /headline -->"
     result = list(BLOCK.finditer(readme))

@@ -134,7 +134,7 @@ def stage(arguments: Sequence[str]) -> None:
 
 @dataclass(frozen=True)
 class _Subject:
-    """A case to be profiled: a model's pass, or one phase of generation, whose `case` stands for the phase."""
+    """A case to be profiled: a model's pass, or one phase of generation, whose `case` describes the phase."""
 
     case: Case
     generation: GenerationCase | None = None

@@ -1,4 +1,4 @@
-"""Profiles without a profiler: a tree of modules, a graph whose nodes tell their modules, and cases that have them.
+"""Profiles without a profiler: a tree of modules, a graph whose nodes name their modules, and cases that have them.
 
 Used by the tests of report.html.
 """

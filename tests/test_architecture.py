@@ -141,7 +141,7 @@ def test_a_process_of_a_case_leaves_only_by_os_exit(path: Path) -> None:
 
 
 @each([path for path in STAGES if path.stem != "models"])
-def test_a_stage_says_what_it_reads_and_writes(path: Path) -> None:
+def test_a_stage_names_its_inputs_and_outputs(path: Path) -> None:
     first, *rest = (ast.get_docstring(ast.parse(path.read_text())) or "").splitlines()
     assert first.endswith(".")
     assert any(line.startswith("reads ") for line in rest)

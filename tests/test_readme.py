@@ -38,7 +38,7 @@ def named(path: Path) -> str:
 
 
 def code(page: Path) -> str:
-    """Fenced blocks and inline code: where commands stand."""
+    """Fenced blocks and inline code: where commands are."""
     text = page.read_text()
     fenced = re.findall(r"^ *```[^\n]*\n(.*?)^ *```", text, re.MULTILINE | re.DOTALL)
     rest = re.sub(r"^ *```[^\n]*\n.*?^ *```", "", text, flags=re.MULTILINE | re.DOTALL)
@@ -199,7 +199,7 @@ def test_help_says_of_each_variable_which_targets_read_it() -> None:
     assert seen == set(BY_NAME)
 
 
-def test_a_way_to_run_that_is_not_there_is_two_lines() -> None:
+def test_an_unknown_value_of_where_is_two_lines() -> None:
     for way, words in (("docker", "No container engine answers"), ("nowhere", "WHERE=nowhere is not known")):
         done = make("models", f"WHERE={way}", "DOCKER=no-such-engine")
         said = [line for line in done.stderr.splitlines() if not line.startswith("make")]
@@ -221,7 +221,7 @@ def test_values_never_reach_a_shell(tmp_path: Path) -> None:
     assert not trap.exists()
 
 
-def test_clean_keeps_what_is_published_and_does_not_mind_an_absent_folder(tmp_path: Path) -> None:
+def test_clean_keeps_published_results_and_accepts_an_absent_folder(tmp_path: Path) -> None:
     for name in ("published/a.md", "raw/case/1.json", "plan.json", ".lock"):
         file = tmp_path / "results" / name
         file.parent.mkdir(parents=True, exist_ok=True)

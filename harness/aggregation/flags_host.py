@@ -327,7 +327,7 @@ def _is_held(timed_round: Round) -> bool:
 
 
 def starved_unmade(timed_round: Round) -> str | None:
-    """Why it is not known how long the process waited for a CPU."""
+    """Why the time that the process waited for a CPU is unknown."""
     used = timed_round.record.cpu_use
     if used is None:
         return OLD_RECORD

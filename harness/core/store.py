@@ -176,7 +176,7 @@ def parse(path: Path, content: bytes, kind: type[R], made_by: str, sums: dict[Pa
             return _with_rows(path, PackedSummary.model_validate_json(record.content))  # type: ignore[return-value]
         return kind.model_validate_json(record.content)
     except ValidationError as error:
-        if any(problem["loc"] == ("seal",) for problem in error.errors()):  # a program formatted the file anew
+        if any(problem["loc"] == ("seal",) for problem in error.errors()):  # a program formatted the file again
             raise _changed(path, made_by) from error
         raise MalformedFileError(
             f"{path} is not a valid {kind.__name__}: {first_problem(error)}",

@@ -58,8 +58,8 @@ def one_model(published: Summary) -> Summary:
 def profiles(one_model: Summary) -> RunProfiles:
     """Two cases of one shape: a tree of modules deeper than a screen, and a graph."""
     first, second, *_ = (row for row in one_model.rows if row.batch_size == 1 and row.status == "measured")
-    told = ((first, parts(module_tree(blocks=12))), (second, parts(GRAPH, plain_ns=6_500)))
-    return RunProfiles("profiles", [Profiled(row, model_profile(row), entry) for row, entry in told])
+    shown = ((first, parts(module_tree(blocks=12))), (second, parts(GRAPH, plain_ns=6_500)))
+    return RunProfiles("profiles", [Profiled(row, model_profile(row), entry) for row, entry in shown])
 
 
 @pytest.fixture(scope="session")

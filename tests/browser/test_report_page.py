@@ -121,7 +121,7 @@ def test_a_header_sorts_up_and_down_with_absent_figures_last(opened: Open) -> No
     assert tab.locator("table.cases").first.locator("th[aria-sort=descending]").count() == 1
 
 
-def test_what_a_row_is_stays_in_sight_when_its_figures_scroll(seen: Open) -> None:
+def test_the_name_of_a_row_stays_in_sight_when_its_figures_scroll(seen: Open) -> None:
     for size, kept in ((DESKTOP, ["grade", "backend", "precision", "batch"]), (PHONE, ["backend"])):
         tab = seen(size)
         scroll = tab.locator(".scroll:has(table.cases)").first
@@ -476,7 +476,7 @@ def test_a_comparison_has_a_verdict_a_row_and_a_chart(opened: Open) -> None:
     assert figures == sorted(figures)
 
 
-def test_the_navigation_leads_to_a_section_though_what_is_above_was_never_laid_out(opened: Open) -> None:
+def test_the_navigation_leads_to_a_section_below_content_that_was_never_laid_out(opened: Open) -> None:
     tab = opened()
     tab.get_by_role("navigation").get_by_role("link", name="Comparison").click()
     title = tab.locator("#comparison-title")
@@ -484,7 +484,7 @@ def test_the_navigation_leads_to_a_section_though_what_is_above_was_never_laid_o
     assert 0 <= title.bounding_box()["y"] < 200
 
 
-def test_on_a_phone_the_link_of_what_is_read_is_in_sight(seen: Open) -> None:
+def test_on_a_phone_the_link_of_the_visible_section_is_in_sight(seen: Open) -> None:
     tab = seen(PHONE)
     for anchor in ("environment", "summary"):
         tab.evaluate("(anchor) => document.getElementById(anchor).scrollIntoView()", anchor)

@@ -18,6 +18,10 @@ HOSTILE = '<img src=x onerror="document.title=1"><script>alert(1)</script>'
 Open = Callable[..., Any]
 
 
+def _is_error(message: Any) -> bool:
+    return message.type in ("error", "warning") and "Failed to load resource" not in message.text
+
+
 @pytest.fixture
 def source() -> Source:
     return Source()
@@ -37,8 +41,7 @@ def opened(browser: Any, server: PageServer) -> Iterator[Open]:
     def show(size: tuple[int, int] = DESKTOP, scheme: str = "light") -> Any:
         contexts.append(browser.new_context(viewport={"width": size[0], "height": size[1]}, color_scheme=scheme))
         tab = contexts[-1].new_page()
-        told = lambda message: message.type in ("error", "warning") and "Failed to load resource" not in message.text  # noqa: E731
-        tab.on("console", lambda message: wrong.append(message.text) if told(message) else None)
+        tab.on("console", lambda message: wrong.append(message.text) if _is_error(message) else None)
         tab.on("pageerror", lambda error: wrong.append(str(error)))
         ours = (server.address, "data:,")
         tab.on("request", lambda request: None if request.url.startswith(ours) else wrong.append(request.url))
@@ -72,7 +75,7 @@ def test_it_shows_the_state_and_follows_the_run(opened: Open, source: Source) ->
     assert [row.inner_text() for row in tab.locator(".badge").all()] == ["done"] * 3 + ["skipped"]
 
 
-def test_without_a_plan_it_says_what_makes_one_and_goes_on_by_itself(opened: Open, source: Source) -> None:
+def test_without_a_plan_it_shows_the_command_and_goes_on_by_itself(opened: Open, source: Source) -> None:
     source.found = None
     tab = opened()
     tab.get_by_role("alert").get_by_text("There is no plan here yet").wait_for()
@@ -81,7 +84,7 @@ def test_without_a_plan_it_says_what_makes_one_and_goes_on_by_itself(opened: Ope
     assert not tab.get_by_role("alert").is_visible()
 
 
-def test_it_says_when_the_watcher_is_gone_and_keeps_what_it_said(opened: Open, server: PageServer) -> None:
+def test_it_reports_that_the_watcher_is_gone_and_keeps_the_last_state(opened: Open, server: PageServer) -> None:
     tab = opened()
     tab.locator("tbody tr").first.wait_for()
     server.server_close()

@@ -1,6 +1,6 @@
 """Which attributes of TensorRT a source file uses, and of what: by its syntax alone, so that no GPU is needed.
 
-What a name stands for is followed from `import tensorrt`, through plain assignments and calls whose result's class is
+The meaning of a name is followed from `import tensorrt`, through plain assignments and calls whose result's class is
 known, to the objects that functions are handed under the names of HANDED.
 """
 
@@ -128,7 +128,7 @@ def _loop_variables(function: ast.FunctionDef) -> Iterator[str]:
 def _assigned(nodes: Iterable[ast.AST], known: Mapping[str, str], own: bool) -> Iterator[tuple[str, str]]:
     """(name, what it means) of plain assignments; own: those to `self.<name>`, else those to a name.
 
-    `layer.__class__ = …`, by which the bindings' base classes are told what they are, assigns to `layer`.
+    `layer.__class__ = …`, which gives the bindings' base classes their type, assigns to `layer`.
     """
     for node in nodes:
         if not isinstance(node, ast.Assign) or len(node.targets) != 1:

@@ -71,7 +71,7 @@ def _wheel(version: str, folder: Path) -> Path:
     )
     wheels = list(folder.glob("*.whl"))
     if done.returncode or not wheels:
-        reason = (done.stderr.strip() or "no reason told").splitlines()[-1]
+        reason = (done.stderr.strip() or "no reason given").splitlines()[-1]
         pytest.skip(f"tensorrt-cu13-bindings {version} could not be fetched from the package index: {reason}")
     return wheels[0]
 

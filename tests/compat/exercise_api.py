@@ -17,7 +17,7 @@ from harness.core.schemas import EngineRequest
 
 
 class Recorder:
-    """Stands for an object of a class of TensorRT."""
+    """Replaces an object of a class of TensorRT."""
 
     def __init__(self, kind: str, **held: Any) -> None:
         vars(self).update(kind=kind, held=held, calls=[])
@@ -78,5 +78,5 @@ network = Recorder(
 found["fp16_ends"] = outcome(tensor, lambda: versions.fp16_ends(network))
 target = config()
 everything = request(workspace_bytes=1 << 30, optimization_level=4, hardware_compatible=True, version_compatible=True)
-found["configure"] = outcome(target, lambda: found.update(told=versions.configure(target, everything)))
+found["configure"] = outcome(target, lambda: found.update(applied=versions.configure(target, everything)))
 json.dump(found, sys.stdout)

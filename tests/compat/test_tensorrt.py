@@ -119,7 +119,7 @@ def late(network: object) -> None:
 """
 
 
-def test_what_needs_flags_is_excused_only_behind_the_question(described: dict[str, Any]) -> None:
+def test_an_attribute_that_needs_flags_is_excused_only_behind_the_question(described: dict[str, Any]) -> None:
     typed = "FP16" not in described["classes"]["BuilderFlag"]
     results = [str(use) for use in missing(used(FLAGS_ONLY), offered(described), typed)]
     assert results == (["line 9: BuilderFlag.FP16"] if typed else [])
@@ -151,11 +151,11 @@ def test_layers_kept_in_fp32_and_fp16_ends_are_refused_where_the_file_decides(ex
         assert exercised["fp16_ends"] == [["dtype", "HALF"]]
 
 
-def test_the_builder_gets_what_the_request_says(exercised: dict[str, Any]) -> None:
+def test_the_builder_gets_the_settings_of_the_request(exercised: dict[str, Any]) -> None:
     assert ["set_memory_pool_limit", "WORKSPACE", 1 << 30] in exercised["configure"]
     assert ["builder_optimization_level", 4] in exercised["configure"]
     assert ["profiling_verbosity", "DETAILED"] in exercised["configure"]
     assert ["hardware_compatibility_level", "AMPERE_PLUS"] in exercised["configure"]
     assert ["set_flag", "VERSION_COMPATIBLE"] in exercised["configure"]
-    assert exercised["told"]["optimization_level"] == "4"
-    assert exercised["told"]["tactic_sources"]
+    assert exercised["applied"]["optimization_level"] == "4"
+    assert exercised["applied"]["tactic_sources"]

@@ -171,7 +171,7 @@ def test_stages_may_have_images_of_their_own(engine: Engine) -> None:
     assert "other:2" in stage(engine, "run", "IMAGE_EXPORT=exporter:1", "IMAGE=other:2")
 
 
-def test_a_value_is_one_argument_whatever_is_in_it(engine: Engine, tmp_path: Path) -> None:
+def test_a_value_with_any_characters_is_one_argument(engine: Engine, tmp_path: Path) -> None:
     trap = tmp_path / "trap"
     hostile = f"a b;touch {trap}`touch {trap}`--privileged"
     said = stage(engine, "plan", f"MODELS={hostile}")
@@ -260,7 +260,9 @@ def test_the_large_image_is_never_built_unasked(engine: Engine) -> None:
         ({}, ""),
     ],
 )
-def test_a_build_says_first_what_is_not_as_published(engine: Engine, env: dict[str, str], words: str) -> None:
+def test_a_build_first_lists_differences_from_the_published_image(
+    engine: Engine, env: dict[str, str], words: str
+) -> None:
     if "TORCH_BACKEND" in env and os.uname().machine != "x86_64":
         pytest.skip("the default index has a CPU build for this machine")
     done = run(["docker/build", "cpu"], env={"PATH": os.environ["PATH"], "DOCKER": str(engine.path), **env})

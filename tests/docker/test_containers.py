@@ -41,7 +41,7 @@ def test_another_user_gets_the_whole_report_and_a_line_for_programs(
     assert {record.status for record in job.records().values()} == {"measured"}
 
 
-def test_what_it_wrote_is_the_users_and_everybody_may_read_it(
+def test_its_files_belong_to_the_user_and_are_readable_by_all(
     smoke: tuple[Job, subprocess.CompletedProcess[str]],
 ) -> None:
     job, _ = smoke

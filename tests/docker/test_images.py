@@ -84,7 +84,7 @@ def test_the_cuda_image_has_pycuda_and_asks_for_the_driver_alone() -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("cuda_image")
-def test_the_cuda_image_says_what_it_needs_where_no_gpu_is() -> None:
+def test_the_cuda_image_names_its_needs_where_no_gpu_is() -> None:
     done = run([DOCKER, "run", "--rm", "--network=none", CUDA, "plan", "--config", "configs/cuda.yaml"])
     assert done.returncode == 5
     assert done.stderr.splitlines()[-2].startswith("Error: ")

@@ -36,7 +36,7 @@ def test_torch_of_the_default_index_is_the_pinned_one_in_both_images(constraints
 
 
 @pytest.mark.parametrize(("lock", "constraints"), PAIRS)
-def test_what_comes_with_torch_is_not_locked(lock: str, constraints: str) -> None:
+def test_packages_that_come_with_torch_are_not_locked(lock: str, constraints: str) -> None:
     names = {pin.partition("==")[0] for pin in pins(ROOT / "docker" / lock)}
     assert not names & FROM_TORCH_INDEX
     assert {name for name in names if name.startswith("nvidia-")} <= {"nvidia-ml-py"}

@@ -154,7 +154,7 @@ def test_an_engine_of_another_gpu_is_refused_by_name(spoiled: Gpu) -> None:
 
 
 @pytest.mark.skipif(not has("tensorrt"), reason="no TensorRT here")
-def test_a_missing_engine_says_what_to_type(spoiled: Gpu) -> None:
+def test_a_missing_engine_names_the_next_command(spoiled: Gpu) -> None:
     for file in spoiled.models.root.glob("*/engines/*"):
         file.unlink()
     spoiled.measured()

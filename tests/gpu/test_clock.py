@@ -63,7 +63,7 @@ def test_known_durations_are_measured_and_never_above_the_hosts(
             assert all(b.device_ns is not None and b.device_ns <= 1.001 * b.wall_ns for b in record.blocks)
 
 
-def test_what_the_harness_itself_costs(gpu: Gpu, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_harness_overhead(gpu: Gpu, capsys: pytest.CaptureFixture[str]) -> None:
     (row,) = measured(gpu.bench({"backends": ["noop"]}, models=("spin:1ms",), rounds=3, min_samples=500, max_s=1.0), 1)
     assert row.device_ns is not None
     assert row.latency_ns is not None

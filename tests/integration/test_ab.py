@@ -67,7 +67,7 @@ def found(folder: Path) -> Comparison:
 
 
 @pytest.mark.slow
-def test_no_change_is_no_regression_and_what_is_measured_is_kept(repository: Path) -> None:
+def test_no_change_is_no_regression_and_records_are_kept(repository: Path) -> None:
     # A wide margin: whether a restless machine calls equal states different is benchmarks/paired_alarms.py's to count.
     done = ab(repository, "--max-regression", "50%")
     assert done.returncode == 0, done.stderr

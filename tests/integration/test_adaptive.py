@@ -37,7 +37,9 @@ def test_amounts_that_are_none_are_two_lines(folder: Folder, option: tuple[str, 
 
 
 @pytest.mark.slow
-def test_a_budget_counts_from_the_start_of_the_command_and_the_report_names_what_gives_the_rest(folder: Folder) -> None:
+def test_a_budget_counts_from_the_start_of_the_command_and_the_report_names_the_command_for_the_rest(
+    folder: Folder,
+) -> None:
     config = str(folder.configure({"backends": ["torch-eager"]}, rounds=1, window_s=0.05, max_s=0.2))
     assert folder("plan", "--config", config, "--max-rounds", "3", "--budget", "60s").returncode == 0
     assert folder("export").returncode == 0

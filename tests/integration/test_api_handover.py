@@ -84,7 +84,7 @@ def test_a_name_holds_no_path(name: str) -> None:
         model_info(name)
 
 
-def test_what_does_not_pickle_is_an_error_with_the_other_way(models: Models) -> None:
+def test_an_object_that_does_not_pickle_is_an_error_with_the_other_way(models: Models) -> None:
     module = nn.Linear(4, 2)
     module.register_buffer("odd", None)
     module.handle = (value for value in ())  # type: ignore[assignment]
@@ -209,7 +209,7 @@ def test_conjugates_are_computed(models: Models) -> None:
         (nn.Linear(4, 2), torch.ones(2, 4).to("meta"), None, "An input cannot be read: NotImplementedError"),
     ],
 )
-def test_what_cannot_be_profiled(
+def test_objects_that_cannot_be_profiled(
     model: object, data: object, shape: tuple[int, ...] | None, problem: str, models: Models
 ) -> None:
     with pytest.raises(UsageError, match=problem):

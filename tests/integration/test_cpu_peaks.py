@@ -49,7 +49,7 @@ def test_processes_answer_with_a_rate_each(monkeypatch: pytest.MonkeyPatch) -> N
         assert min(rates) > 0
 
 
-def test_what_a_library_raises_comes_back_in_words() -> None:
+def test_an_exception_of_a_library_comes_back_in_words() -> None:
     result = cpu_peaks.measure_rates(Task("no such product"), 1)
     assert result == TaskRefused("KeyError: 'no such product'")
 

@@ -222,7 +222,7 @@ def test_several_failures_have_two_lines_each_and_a_summary(tmp_path: Path) -> N
     done = run_export(tmp_path)
     assert done.returncode == 8
     assert [line[:7] for line in done.stderr.splitlines()] == ["Error: ", "Hint:  "] * 9
-    for told in (
+    for shown in (
         "8 of 8 models were not exported",
         "fixed to batch size 2; the plan asks for [1, 4]",
         "no file absent.onnx",
@@ -233,7 +233,7 @@ def test_several_failures_have_two_lines_each_and_a_summary(tmp_path: Path) -> N
         "length 600 of minilm-l6; it has positions for 512",
         "Did you mean `resnet50`?",
     ):
-        assert told in done.stderr
+        assert shown in done.stderr
 
 
 @pytest.mark.parametrize(("opset", "written"), [("3", None), ("18", 18)])

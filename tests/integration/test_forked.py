@@ -14,7 +14,7 @@ from tests.fixtures.stages import ROOT, Folder
 pytestmark = pytest.mark.stages
 
 
-def test_a_fork_says_and_leaves_what_a_subprocess_does(folder: Folder) -> None:
+def test_a_fork_prints_and_leaves_the_same_as_a_subprocess(folder: Folder) -> None:
     folder.plan({"backends": ["noop"]})
     for arguments in (("run", "--no-such-option"), ("aggregate",), ("plan", "--config", str(folder.root / "absent"))):
         true, fork = folder.subprocess(*arguments), folder(*arguments)

@@ -85,7 +85,7 @@ def test_the_report_shows_the_model_and_its_chart(ran: Path) -> None:
     assert list((ran / "results/charts").glob("*-generation-itl.png"))
 
 
-def test_only_what_is_missing_is_measured_again(ran: Path, tmp_path: Path) -> None:
+def test_only_missing_records_are_measured_again(ran: Path, tmp_path: Path) -> None:
     shutil.copytree(ran, tmp_path / "again", symlinks=True)
     again = tmp_path / "again"
     said, _ = stage("generate", again)

@@ -18,7 +18,7 @@ KERNEL_MS, START_MS = 0.0012, 0.007
 
 
 class FakeGpu:
-    """A clock that products, copies and graphs move; `calls`: what ran, with the switches as they stood."""
+    """A clock that products, copies and graphs move; `calls`: what ran, with the switches at that time."""
 
     def __init__(self) -> None:
         self.now_ms = 0.0

@@ -35,7 +35,7 @@ def flags_of(folder: Folder) -> dict[tuple[str, str], set[str]]:
 @pytest.mark.parametrize(
     "compiles", [("counting",), pytest.param(("counting", "broken", "casting"), marks=pytest.mark.slow)]
 )
-def test_modules_are_held_to_what_ran(own: Folder, compiles: tuple[str, ...]) -> None:
+def test_modules_are_labelled_by_the_precision_that_ran(own: Folder, compiles: tuple[str, ...]) -> None:
     eager = {"backends": ["torch-eager"], "models": [OWN + name for name in ("casting", "lowering", "parameterless")]}
     compiled = {"backends": ["torch-compile"], "models": [OWN + name for name in compiles]}
     names = dict.fromkeys((*compiles, "casting", "lowering", "parameterless"))

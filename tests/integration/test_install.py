@@ -90,7 +90,7 @@ def test_the_default_configuration_comes_with_the_package(installed: Path, tmp_p
     assert two_lines(done)[0] == "Error: Unknown model `no-such-model`."
 
 
-def test_what_is_not_there_is_said_by_the_plan(installed: Path, tmp_path: Path) -> None:
+def test_the_plan_reports_a_missing_library(installed: Path, tmp_path: Path) -> None:
     (tmp_path / "model.onnx").touch()
     for name, problem in (("modle.onnx", "There is no file modle.onnx."), ("./folder", "There is no folder folder.")):
         done = run(installed, tmp_path, "bench", name, "--config", "smoke")

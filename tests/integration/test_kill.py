@@ -83,7 +83,7 @@ def test_killed_at_random_moments_it_still_ends_with_every_case(tmp_path: Path) 
     assert all(row.latency_ns is not None for row in summary.rows)
 
 
-def test_what_was_measured_before_a_kill_is_not_measured_again(tmp_path: Path) -> None:
+def test_cases_measured_before_a_kill_are_not_measured_again(tmp_path: Path) -> None:
     config = tmp_path / "config.yaml"
     config.write_text(CONFIG)
     _stage("plan", "--config", str(config), "--results", str(tmp_path))

@@ -135,7 +135,7 @@ def test_a_replication_serves_the_schedule_of_its_seed_to_the_end(root: Path) ->
         assert np.all(np.array(record.ready_ns) <= record.start_ns)
 
 
-def test_only_what_is_missing_or_damaged_is_measured_again(root: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_only_missing_or_damaged_records_are_measured_again(root: Path, capfd: pytest.CaptureFixture[str]) -> None:
     results = Results(root / "results")
     before = {path: path.stat().st_mtime_ns for path in results.loads.rglob("*.json")}
     run("load", root)
@@ -244,7 +244,7 @@ def _wait_for(pattern: str, folder: Path, process: subprocess.Popen[str]) -> Non
     raise AssertionError(f"no {pattern} in a minute")
 
 
-def test_ctrl_c_keeps_what_is_measured_and_the_same_command_goes_on(tmp_path: Path) -> None:
+def test_ctrl_c_keeps_the_measured_records_and_the_same_command_goes_on(tmp_path: Path) -> None:
     results = planned(tmp_path, "--scenarios", "server", "--replications", "12")
     command = [sys.executable, "-m", "harness.load", *options("load", tmp_path)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
@@ -274,7 +274,7 @@ def test_ctrl_c_keeps_what_is_measured_and_the_same_command_goes_on(tmp_path: Pa
         (["--bound", "p99<50ms"], ["belongs to a scenario", "SCENARIOS=server"]),
     ],
 )
-def test_a_mistake_says_what_to_type(arguments: Sequence[str], words: Sequence[str], tmp_path: Path) -> None:
+def test_a_mistake_names_the_next_command(arguments: Sequence[str], words: Sequence[str], tmp_path: Path) -> None:
     (tmp_path / "c.yaml").write_text('models: ["spin:1ms"]\nmatrix:\n  - backends: [spin]\n')
     with pytest.raises(UsageError) as error:
         run("plan", tmp_path, "--config", str(tmp_path / "c.yaml"), *arguments)

@@ -41,7 +41,7 @@ class Watching:
             stderr=subprocess.PIPE,
         )
 
-    def tell(self, *messages: Message) -> None:
+    def send(self, *messages: Message) -> None:
         assert self.process.stdin is not None
         self.process.stdin.write(b"".join(message.model_dump_json().encode() + b"\n" for message in messages))
         self.process.stdin.flush()
@@ -65,7 +65,7 @@ class Watching:
 def watching(tmp_path: Path) -> Iterator[Watching]:
     result = Watching(tmp_path)
     # It is there once it has answered: what a test watches may live no longer than its libraries take to load.
-    result.tell(result.watch(os.getpid(), round_number=100), End())
+    result.send(result.watch(os.getpid(), round_number=100), End())
     assert until(result.results.usage_file("a-case", 100).is_file)
     yield result
     result.process.kill()
@@ -92,11 +92,11 @@ def work(pid: int, seconds: float) -> None:
 
 
 def test_a_busy_process_is_seen_phase_by_phase(watching: Watching, busy: subprocess.Popen[bytes]) -> None:
-    watching.tell(watching.watch(busy.pid), Phase(phase="load"))
+    watching.send(watching.watch(busy.pid), Phase(phase="load"))
     work(busy.pid, 0.1)
-    watching.tell(Phase(phase="measure"))
+    watching.send(Phase(phase="measure"))
     work(busy.pid, 0.5)
-    watching.tell(Phase(phase="outputs check"), End())
+    watching.send(Phase(phase="outputs check"), End())
     assert watching.close() == ""
 
     usage = watching.usage()
@@ -117,10 +117,10 @@ def test_a_busy_process_is_seen_phase_by_phase(watching: Watching, busy: subproc
     assert window.rss_peak_bytes > 1 << 20
 
 
-def test_what_it_cannot_read_says_why(watching: Watching, busy: subprocess.Popen[bytes]) -> None:
-    watching.tell(watching.watch(busy.pid), Phase(phase="measure"))
+def test_an_unreadable_value_has_its_reason(watching: Watching, busy: subprocess.Popen[bytes]) -> None:
+    watching.send(watching.watch(busy.pid), Phase(phase="measure"))
     work(busy.pid, 0.1)
-    watching.tell(Phase(phase="outputs check"), End())
+    watching.send(Phase(phase="outputs check"), End())
     watching.close()
     usage = watching.usage()
     optional = {name for name, field in UsageSample.model_fields.items() if type(None) in _types(field.annotation)}
@@ -133,13 +133,13 @@ def _types(annotation: object) -> tuple[object, ...]:
     return getattr(annotation, "__args__", (annotation,))
 
 
-def test_a_process_that_vanishes_while_watched_leaves_what_was_seen(watching: Watching) -> None:
+def test_a_process_that_vanishes_while_watched_leaves_its_samples(watching: Watching) -> None:
     with subprocess.Popen([sys.executable, "-c", BUSY]) as child:
-        watching.tell(watching.watch(child.pid), Phase(phase="measure"))
+        watching.send(watching.watch(child.pid), Phase(phase="measure"))
         work(child.pid, 0.3)
         child.kill()
     # Reaped: its pid is free. Phases that it went through before anyone read about them still come in.
-    watching.tell(Phase(phase="outputs check"), Phase(phase="record"), End())
+    watching.send(Phase(phase="outputs check"), Phase(phase="record"), End())
     assert watching.close() == ""
     assert "measure" in {sample.phase for sample in watching.usage().samples}
 
@@ -149,10 +149,10 @@ def test_a_process_that_is_gone_already_is_no_error_and_the_next_one_is_watched(
 ) -> None:
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()
-    watching.tell(watching.watch(gone.pid), Phase(phase="load"), Phase(phase="measure"), End())
-    watching.tell(watching.watch(busy.pid, round_number=2), Phase(phase="measure"))
+    watching.send(watching.watch(gone.pid), Phase(phase="load"), Phase(phase="measure"), End())
+    watching.send(watching.watch(busy.pid, round_number=2), Phase(phase="measure"))
     work(busy.pid, 0.1)
-    watching.tell(Phase(phase="record"), End())
+    watching.send(Phase(phase="record"), End())
     assert watching.close() == ""
     assert not watching.results.usage_file("a-case", 1).exists()
     assert watching.usage(2).samples

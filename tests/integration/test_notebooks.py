@@ -74,12 +74,12 @@ def test_every_notebook_is_tested() -> None:
 
 
 @each_notebook
-def test_what_is_committed_has_its_outputs(name: str) -> None:
+def test_committed_notebooks_have_their_outputs(name: str) -> None:
     check_answers(name, read(name))
 
 
 @each_notebook
-def test_what_is_committed_is_clean(name: str) -> None:
+def test_committed_notebooks_are_clean(name: str) -> None:
     path, notebook = FOLDER / f"{name}.ipynb", read(name)
     nbformat.validate(notebook)
     assert (notebook.nbformat, notebook.nbformat_minor) == (4, 5)

@@ -50,7 +50,7 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("names", [tuple(FAULTS)[:4], pytest.param(tuple(FAULTS), marks=pytest.mark.slow)])
-def test_what_a_models_code_does_to_its_process_is_its_own_failed_row(names: tuple[str, ...], own: Folder) -> None:
+def test_damage_of_a_models_code_to_its_process_is_its_own_failed_row(names: tuple[str, ...], own: Folder) -> None:
     rows = bench(own, *(f"{ODD}{name}" for name in names))
     said = {name: row.reason or row.status for name, row in rows.items()}
     assert {name: FAULTS[name] in text for name, text in said.items()} == dict.fromkeys(names, True), said
@@ -146,7 +146,7 @@ def test_a_module_that_cannot_run_below_the_counter_is_profiled_and_says_why_it_
     assert f"No FLOPs by layer: {why}." in parts.notes
 
 
-def test_what_a_trace_fixed_is_the_reason_of_wrong_answers(own: Folder) -> None:
+def test_a_value_that_a_trace_fixed_is_the_reason_of_wrong_answers(own: Folder) -> None:
     (row,) = bench(own, f"{ODD}branching", backends=("torch-script",)).values()
     (flag,) = [flag for flag in row.flags if flag.name == "PARITY_FAIL"]
     assert row.grade == "F"

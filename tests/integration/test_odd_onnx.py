@@ -158,7 +158,7 @@ REFUSED: dict[str, tuple[Callable[[Path], Path], tuple[str, ...]]] = {
         lambda path: files.linear(path, opset=99),
         ("opset 99", "convert_version"),
     ),
-    "an operator that nobody knows": (
+    "an unknown operator": (
         of_nodes(helper.make_node("Sparkle", ["x"], ["y"])),
         ("No Op registered for Sparkle", "no such operator"),
     ),
@@ -200,7 +200,7 @@ REFUSED: dict[str, tuple[Callable[[Path], Path], tuple[str, ...]]] = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_a_file_is_refused_with_what_is_the_matter_and_no_word_of_an_exporter(case: str, tmp_path: Path) -> None:
+def test_a_file_is_refused_with_the_reason_and_no_word_of_an_exporter(case: str, tmp_path: Path) -> None:
     write, words = REFUSED[case]
     path = write(tmp_path / "model.onnx")
     with pytest.raises(ExportError) as caught:
@@ -223,7 +223,7 @@ def diagnose(path: Path) -> None:
     output_batch_axes(info.name, loaded, reference_of(loaded, 1), loaded.make_inputs(9, None).arrays, compare)
 
 
-def test_values_are_made_up_for_every_type_within_what_the_graph_looks_up(tmp_path: Path) -> None:
+def test_values_are_made_up_for_every_type_within_the_graphs_tables(tmp_path: Path) -> None:
     from harness.zoo import model_info
     from harness.zoo.families import own_onnx
     from harness.zoo.loaded import Request

@@ -159,7 +159,7 @@ def broken(tmp_path: Path, exports: Models, site: Path) -> Folder:
     return Folder(tmp_path, exports, with_path(tmp_path / "site", site))
 
 
-def test_a_plan_that_asks_for_a_broken_plugin_is_two_lines(broken: Folder) -> None:
+def test_a_plan_that_asks_for_a_failed_plugin_is_two_lines(broken: Folder) -> None:
     path = broken.configure({"backends": ["no-import"], "models": [TINY]})
     done = broken("plan", "--config", str(path))
     error, hint = two_lines(done)

@@ -66,7 +66,7 @@ def test_memory_of_a_module_by_hand() -> None:
     assert [live_bytes(module, item, kind) for kind in ("fp32", "bf16", "int8")] == [8000, 4000, None]
 
 
-def test_activations_take_what_was_estimated_and_operators_more(tmp_path: Path) -> None:
+def test_activations_take_the_estimated_memory_and_operators_more(tmp_path: Path) -> None:
     """oneDNN reorders the weights of a convolution in memory that its operator frees: 9 MiB in ResNet-18's last one,
     beside activations of a few hundred kB there. What the estimate is of are the activations."""
     from torch.profiler import ProfilerActivity, profile
@@ -97,9 +97,9 @@ def profiled(tmp_path_factory: pytest.TempPathFactory, exports: Models) -> Folde
     folder.plan({"backends": ["torch-eager", "onnxruntime", "noop"], "batch_sizes": [4]})
     done = folder("profile_ops", "--runs", "3")
     assert (done.returncode, done.stderr) == (0, "")
-    told = done.stdout.splitlines()
-    assert len([line for line in told if "parameters" in line]) == 2
-    assert len([line for line in told if ": layers, grade " in line and "of the plain latency: " in line]) == 2
+    shown = done.stdout.splitlines()
+    assert len([line for line in shown if "parameters" in line]) == 2
+    assert len([line for line in shown if ": layers, grade " in line and "of the plain latency: " in line]) == 2
     assert folder.orphans() == []
     return folder
 

@@ -48,7 +48,7 @@ def case(precision: str = "fp32") -> Case:
     return case_of(RESNET, "onnxruntime", precision, 4)
 
 
-def test_without_a_module_the_graph_is_what_is_counted(export: ExportRecord, tmp_path: Path) -> None:
+def test_without_a_module_the_graph_is_counted(export: ExportRecord, tmp_path: Path) -> None:
     from harness.zoo.cost.counting import counts_of
 
     counts = counts_of(case(), export, tmp_path, BATCH)
@@ -71,7 +71,7 @@ def test_counts_that_disagree_are_both_reported(export: ExportRecord, tmp_path: 
     assert "torch has 1,000 multiply-adds a sample, the ONNX graph 1,200" in counts.count_notes[0]
 
 
-def test_the_graph_counts_what_torch_cannot_and_nothing_counted_is_no_zero(
+def test_the_graph_counts_operators_that_torch_cannot_and_nothing_counted_is_no_zero(
     export: ExportRecord, tmp_path: Path
 ) -> None:
     from harness.zoo.cost.counting import counts_of

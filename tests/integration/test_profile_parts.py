@@ -123,7 +123,7 @@ def test_nodes_of_openvino_are_reported_by_module(exports: Models, tmp_path: Pat
     assert {row.name for row in result.layers} <= names(json.loads((tmp_path / result.traces[0]).read_text()))
 
 
-def test_nodes_of_a_quantised_file_are_found_in_the_file_that_it_was_made_from() -> None:
+def test_nodes_of_a_quantised_file_match_the_file_that_it_was_made_from() -> None:
     pytest.importorskip("openvino")
     from harness.backends.onnx_node_names import Node, NodeIndex
     from harness.backends.openvino.profile import Executed, layer_rows
@@ -155,7 +155,7 @@ class Played:
 
     runtime: Runtime
     late_us: float = 0.0
-    """How far the launches stand from where the nodes are."""
+    """The distance of the launches from their nodes."""
     names: list[str] = field(default_factory=list)
 
     def operators(self, backend: Backend, folder: Path, runs: int, name: str = "") -> Any:
@@ -206,7 +206,7 @@ def on_a_gpu(folder: Path, **options: Any) -> PartsProfile:
 
 
 @pytest.mark.parametrize("graph", [True, False])
-def test_onnxruntime_on_a_gpu_reports_nodes_by_what_they_launched(played: Played, tmp_path: Path, graph: bool) -> None:
+def test_onnxruntime_on_a_gpu_reports_nodes_by_their_kernels(played: Played, tmp_path: Path, graph: bool) -> None:
     result = on_a_gpu(tmp_path, graph=graph)
     assert [(row.name, row.kind, row.parent, row.self_ns, row.calls) for row in result.layers] == [
         ("0", "MatMul", "block.part0", 5_000, 1),
@@ -263,8 +263,8 @@ def test_the_profiles_of_onnxruntime_and_of_torch_count_from_the_same_epoch(tmp_
     watched.export_chrome_trace(str(tmp_path / "trace.json"))
     trace = json.loads((tmp_path / "trace.json").read_text())
     began = int(session.get_profiling_start_time_ns())
-    told = json.loads(Path(session.end_profiling()).read_text())
-    runs = [began + event["ts"] * 1000 for event in told if event["name"] == "model_run"][-3:]
+    shown = json.loads(Path(session.end_profiling()).read_text())
+    runs = [began + event["ts"] * 1000 for event in shown if event["name"] == "model_run"][-3:]
     ranges = [event for event in trace["traceEvents"] if event.get("cat") == "user_annotation"]
     assert len(runs) == len(ranges) == 3
     for run, around in zip(runs, ranges, strict=True):

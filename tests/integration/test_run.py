@@ -87,7 +87,7 @@ def test_noop_claims_nothing(ran: Folder) -> None:
         assert record.cold_ns.compile is None
 
 
-def test_openvino_runs_f32_unless_it_is_asked_for_bf16_and_never_claims_what_did_not_run(ran: Folder) -> None:
+def test_openvino_runs_f32_unless_it_is_asked_for_bf16_and_claims_only_the_precision_that_ran(ran: Folder) -> None:
     for record in of(ran, "openvino"):
         assert "bf16" not in record.placement.dtype_census
         assert record.placement.settings["computing_layers"] == 2
@@ -255,7 +255,7 @@ def test_failures_do_not_stop_the_run_and_end_it_with_their_code(broken: Broken)
         (7, "EOFError: ", "Full log", ("Traceback",)),
     ],
 )
-def test_a_failed_case_says_what_where_and_what_to_do(
+def test_a_failed_case_has_problem_place_and_hint(
     broken: Broken, size: int, error: str, hint: str, tail: tuple[str, ...]
 ) -> None:
     record = batch(broken[0], size)
@@ -296,7 +296,7 @@ def test_the_next_run_tries_the_failed_ones_again_and_only_them(broken: Broken) 
     assert list(folder.results.raw.rglob("*.log")) == []
 
 
-def test_a_library_that_is_not_there_is_a_row_with_the_install_command(folder: Folder) -> None:
+def test_a_missing_library_is_a_row_with_the_install_command(folder: Folder) -> None:
     folder.plan({"backends": ["onnxruntime", "noop"]})
     hidden = folder.root / "hidden" / "sitecustomize.py"
     hidden.parent.mkdir()
@@ -337,7 +337,7 @@ def test_a_run_that_was_killed_is_finished_by_the_next(folder: Folder, sent: sig
 @pytest.mark.parametrize(
     "killed", ["run", *(pytest.param(name, marks=pytest.mark.slow) for name in ("worker", "case"))]
 )
-def test_what_a_case_started_in_a_session_of_its_own_ends_with_it(folder: Folder, killed: str) -> None:
+def test_a_process_that_a_case_started_in_another_session_ends_with_it(folder: Folder, killed: str) -> None:
     folder.environment["INFEROMETER_TEST_FAULTS"] = "1"
     folder.plan({"backends": ["torch-eager"], "batch_sizes": [5]})  # hangs
     with folder.started("run") as process:
@@ -400,7 +400,7 @@ def test_a_run_killed_while_compiling_leaves_no_compiler_behind(folder: Folder) 
     assert folder.orphans() == []
 
 
-def test_ctrl_c_keeps_what_was_measured(folder: Folder) -> None:
+def test_ctrl_c_keeps_the_measured_records(folder: Folder) -> None:
     folder.plan(NOOP, rounds=12)
     with folder.started("run") as process:
         assert until(lambda: len(folder.files()) >= 3)
@@ -443,7 +443,7 @@ def test_a_damaged_file_is_named_marked_and_measured_again(folder: Folder) -> No
     assert second.stat().st_mtime_ns == kept
 
 
-def test_two_runs_at_once_are_refused_and_so_is_another_plan_meanwhile(folder: Folder) -> None:
+def test_a_second_run_and_a_new_plan_are_refused_while_a_run_is_active(folder: Folder) -> None:
     folder.plan(NOOP)
     plan = folder.results.plan.read_bytes()
     other = folder.configure(NOOP, rounds=2)
@@ -489,7 +489,7 @@ def test_an_export_whose_files_changed_is_refused(folder: Folder) -> None:
 
 
 @pytest.mark.parametrize("what", ["results", "raw", "logs"])
-def test_a_file_in_the_way_of_a_folder_is_said(folder: Folder, what: str) -> None:
+def test_a_file_in_the_way_of_a_folder_is_reported(folder: Folder, what: str) -> None:
     folder.plan(NOOP)
     if what == "results":
         plan = folder.results.plan.read_bytes()
@@ -531,7 +531,7 @@ def tiny_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", str(place)], check=True)  # noqa: S607
 
 
-def test_a_full_disk_is_said_and_what_was_measured_stays(folder: Folder, tiny_disk: Path) -> None:
+def test_a_full_disk_is_reported_and_measured_records_stay(folder: Folder, tiny_disk: Path) -> None:
     folder.root = tiny_disk
     folder.plan(NOOP, rounds=3, max_samples=2000)
     for number in range(100):

@@ -82,7 +82,7 @@ def test_profiles_of_this_plan_are_among_the_tables_and_a_damaged_one_is_warned_
     assert not list(results.tables.glob("profile_*"))
 
 
-def test_without_a_summary_it_says_what_to_run(tmp_path: Path) -> None:
+def test_without_a_summary_it_names_the_next_command(tmp_path: Path) -> None:
     with pytest.raises(MissingInputError) as caught:
         run(Results(tmp_path))
     assert "make aggregate" in caught.value.hint
@@ -168,7 +168,7 @@ def test_the_same_figures_are_logged_once_and_others_again(
 
 
 @pytest.mark.slow
-def test_what_was_interrupted_is_logged_again(
+def test_an_interrupted_log_is_written_again(
     results: Results, summary: Summary, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from mlflow.tracking import MlflowClient

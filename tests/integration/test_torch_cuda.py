@@ -276,7 +276,7 @@ def test_every_batch_is_answered_on_the_harness_stream(
 
 @pytest.mark.parametrize(("precision", "allowed"), [("fp32", False), ("tf32", True), ("bf16", False)])
 @pytest.mark.usefixtures("switches")
-def test_the_label_is_what_the_switches_and_parameters_say(
+def test_the_label_follows_the_switches_and_parameters(
     precision: str, allowed: bool, log: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = not allowed
@@ -331,7 +331,7 @@ def test_a_graph_is_captured_for_every_batch_and_freed_before_the_context(
 
 
 @pytest.mark.usefixtures("switches")
-def test_what_a_graph_launches_lives_until_the_graph_is_freed(log: list[str]) -> None:
+def test_memory_of_a_graphs_launches_lives_until_the_graph_is_freed(log: list[str]) -> None:
     from harness.backends.torch.cuda import Replay
 
     class Package:
@@ -351,7 +351,7 @@ def test_what_a_graph_launches_lives_until_the_graph_is_freed(log: list[str]) ->
 
 
 @pytest.mark.usefixtures("switches")
-def test_what_cannot_be_captured_names_another_setting_and_memory_that_ran_out_stays_what_it_is(
+def test_a_failed_capture_names_another_setting_and_exhausted_memory_stays_that_error(
     log: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from harness.backends.torch.cuda import Replay

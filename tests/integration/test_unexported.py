@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import shutil
-import subprocess
-import sys
 
 import pytest
 
 from harness.core import store
 from harness.core.layout import Models
 from harness.core.schemas import Failed, Measured
+from tests.fixtures.forked import run_forked
 from tests.fixtures.models import MARK
 from tests.fixtures.stages import POLLUTING, ROOT, TINY, Folder
 
@@ -52,8 +52,7 @@ def test_a_command_of_several_stages_prints_the_reason_of_a_failed_export_once(o
     absent = "module:tests.fixtures.models:not_there"
     config = own.configure({"backends": ["torch-eager"]}, models=(TINY, absent))
     places = ["--results", str(own.results.root), "--models-dir", str(own.models.root)]
-    command = [sys.executable, "-m", "harness", "bench", "--config", str(config), *places]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    done = run_forked("harness", ["bench", "--config", str(config), *places], ROOT, os.environ)
     assert done.returncode == 10, done.stderr
     (row,) = [row for row in own.summary().rows if row.model == absent]
     reason = (row.reason or "").removeprefix("export: ").rstrip(".")
@@ -91,7 +90,7 @@ def test_a_model_that_is_exported_after_all_is_measured(own: Folder) -> None:
 
 
 @pytest.mark.slow
-def test_what_is_refused_takes_nothing_from_plans_that_were_exported(own: Folder) -> None:
+def test_a_refused_export_takes_nothing_from_exported_plans(own: Folder) -> None:
     own.plan({"backends": ["torch-eager"]}, models=(POLLUTING,))
     assert own("export").returncode == 0
     own.environment = {"INFEROMETER_TEST_POLLUTE": "1", MARK: "1"}  # it refuses to be built
@@ -105,7 +104,7 @@ def test_what_is_refused_takes_nothing_from_plans_that_were_exported(own: Folder
 
 
 @pytest.mark.slow
-def test_a_model_whose_folder_is_gone_keeps_what_was_measured(own: Folder) -> None:
+def test_a_model_whose_folder_is_gone_keeps_its_records(own: Folder) -> None:
     plan = own.plan(EAGER_AND_NOOP, models=(TINY, POLLUTING), rounds=1)
     assert own("run").returncode == 0
     tiny = next(model for model in plan.models if model.name == TINY)

@@ -174,17 +174,17 @@ def test_follow_goes_on_when_a_run_is_complete(folder: Folder) -> None:
         assert log.wait(300) == 0
 
 
-def test_the_page_reports_what_is_on_disk(folder: Folder) -> None:
+def test_the_page_reports_the_files_on_disk(folder: Folder) -> None:
     with watching(folder, "--web", "--port", "0") as server:
         assert server.stdout is not None
         address = re.search(r"http://127\.0\.0\.1:\d+/", server.stdout.readline())
         assert address is not None
         with urllib.request.urlopen(f"{address[0]}state.json", timeout=300) as answer:  # noqa: S310 - ours, on loopback
-            told = json.load(answer)
+            listed = json.load(answer)
         server.send_signal(signal.SIGINT)
         assert server.wait(300) == 0
-    assert (told["state"], told["planned"]) == ("waiting", 6)
-    assert [row["model"] for row in told["rows"]] == ["spin:1ms", "spin:1ms"]
+    assert (listed["state"], listed["planned"]) == ("waiting", 6)
+    assert [row["model"] for row in listed["rows"]] == ["spin:1ms", "spin:1ms"]
 
 
 def test_without_a_plan_once_is_an_error_and_watching_waits_for_one(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A module of somebody else that raises at a batch size that an export tries: the module's error, not a crash."""
+"""A user's module that raises at a batch size that an export tries: the module's error, not a crash."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def picky(examples: int) -> Loaded:
     ],
     ids=["loading", "reference"],
 )
-def test_a_forward_that_raises_is_named_with_what_it_was_given(items: int, where: object) -> None:
+def test_a_forward_that_raises_is_named_with_its_inputs(items: int, where: object) -> None:
     with pytest.raises(ConfigError) as raised:
         where()  # type: ignore[operator]
     assert raised.value.problem == (

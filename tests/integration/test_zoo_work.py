@@ -67,7 +67,7 @@ def test_of_padded_texts_the_text_alone_is_counted_too(tmp_path: Path) -> None:
     assert work.least_flops_per_item < full.least_flops_per_item / 4
 
 
-def test_what_was_switched_off_for_counting_is_on_again(tmp_path: Path) -> None:
+def test_switches_that_were_off_for_counting_are_on_again(tmp_path: Path) -> None:
     def switches() -> tuple[bool, bool]:
         return torch.backends.mha.get_fastpath_enabled(), torch.backends.cuda.flash_sdp_enabled()
 

@@ -51,7 +51,7 @@ def test_twelve_kills_hold() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_what_does_not_hold_is_counted_and_named_with_the_command_that_repeats_it(
+def test_a_failed_property_is_counted_and_named_with_the_command_that_repeats_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def one(number: int, _chooser: random.Random, _place: Path) -> str:

@@ -213,7 +213,7 @@ def test_no_source_calls_a_shell_or_loads_code_from_data() -> None:
     assert results == {HANDED_OVER: ["pickle.loads"]}
 
 
-def test_the_rule_sees_what_it_forbids() -> None:
+def test_the_rule_detects_a_forbidden_call() -> None:
     source = (
         "os.system(x)\nsubprocess.run(x, shell=True)\ntorch.load(x)\nnp.load(x)\nyaml.load(x)\npickle.loads(x)\n"
         "f(trust_remote_code=asked)\nnp.load(x, allow_pickle=True)\n"

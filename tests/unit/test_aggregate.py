@@ -119,7 +119,7 @@ def test_missing_case(tmp_path: Path) -> None:
     assert row.grade is None
 
 
-def test_skipped_case_ignores_what_lies_in_its_folder(tmp_path: Path) -> None:
+def test_a_skipped_case_ignores_the_files_in_its_folder(tmp_path: Path) -> None:
     skipped = ORT.model_copy(update={"skip_reason": "no bf16 kernels"})
     folder = Folder(tmp_path, cases=[EAGER, skipped])
     folder.put(ORT, 1)
@@ -220,7 +220,7 @@ def test_without_a_readable_export_the_measured_artifact_is_unknown(tmp_path: Pa
     assert "export.json" in summary.notes[0]
 
 
-def test_no_export_at_all_is_an_error_that_says_what_to_run(tmp_path: Path) -> None:
+def test_no_export_at_all_is_an_error_with_the_next_command(tmp_path: Path) -> None:
     folder = Folder(tmp_path)
     folder.models.folder("resnet50").record.unlink()
     with pytest.raises(MissingInputError) as caught:
@@ -228,7 +228,7 @@ def test_no_export_at_all_is_an_error_that_says_what_to_run(tmp_path: Path) -> N
     assert "make export" in caught.value.hint
 
 
-def test_no_plan_is_an_error_that_says_what_to_run(tmp_path: Path) -> None:
+def test_no_plan_is_an_error_with_the_next_command(tmp_path: Path) -> None:
     with pytest.raises(MissingInputError) as caught:
         aggregate.stage(["--results", str(tmp_path)])
     assert "make plan" in caught.value.hint
@@ -254,7 +254,7 @@ def test_records_of_another_machine_are_left_out_and_the_difference_named(
     assert says in flags(summary.rows[1])["ROUNDS_MISSING"]
 
 
-def test_the_machine_of_most_records_counts_whatever_its_name(tmp_path: Path) -> None:
+def test_the_machine_of_most_records_counts_with_any_name(tmp_path: Path) -> None:
     other = environment(cpu="AMD EPYC 9654")
     built = other.model_copy(update={"software": other.software.model_copy(update={"build": {"ort": "Release"}})})
     first, last = environment_id(other), environment_id(built)
@@ -540,7 +540,7 @@ def test_no_more_records_are_in_memory_than_have_the_samples_of_a_block(
     assert 0 < most <= 2 * 3
 
 
-def test_export_record_of_the_fixture_is_what_aggregate_compares(tmp_path: Path) -> None:
+def test_aggregate_compares_the_export_record_of_the_fixture(tmp_path: Path) -> None:
     summary = Folder(tmp_path).summary()
     assert summary.exports == {"resnet50": export_record(RESNET)}
 
@@ -599,7 +599,7 @@ def test_a_summary_is_not_replaced_by_a_poorer_one(tmp_path: Path) -> None:
     assert [row.status for row in folder.summary().rows] == ["measured", "missing"]
 
 
-def test_a_row_that_failed_since_or_that_nobody_asks_for_is_not_lost(tmp_path: Path) -> None:
+def test_a_row_that_failed_since_or_left_the_plan_is_not_lost(tmp_path: Path) -> None:
     folder = Folder(tmp_path)
     folder.summary()
     for number in (1, 2, 3):
@@ -609,7 +609,7 @@ def test_a_row_that_failed_since_or_that_nobody_asks_for_is_not_lost(tmp_path: P
     assert [row.case_id for row in folder.summary().rows] == [ORT.case_id]
 
 
-def test_the_sources_of_a_module_are_among_what_was_measured(tmp_path: Path) -> None:
+def test_records_of_other_sources_of_a_module_are_left_out(tmp_path: Path) -> None:
     folder = Folder(tmp_path, export=lambda model: export_record(model).model_copy(update={"sources": {"net": "b"}}))
     artifacts = {"weights.safetensors": sha("resnet50 weights"), SOURCES: "of another source"}
     folder.put(EAGER, 1, artifacts=artifacts)

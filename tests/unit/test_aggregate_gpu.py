@@ -54,7 +54,7 @@ def test_limits_and_engines_are_in_the_summary(folders: tuple[Results, Models]) 
     assert result.notes == ()
 
 
-def test_damaged_files_are_named_and_cost_what_is_based_on_them(folders: tuple[Results, Models]) -> None:
+def test_damaged_files_are_named_and_cost_the_rows_based_on_them(folders: tuple[Results, Models]) -> None:
     results, models = folders
     results.roof.write_text("{")
     models.folder(RESNET.name).engine_record(NAME).write_text("{")
@@ -66,7 +66,7 @@ def test_damaged_files_are_named_and_cost_what_is_based_on_them(folders: tuple[R
     assert f"engines/{NAME}.json" in notes
 
 
-def test_limits_that_nobody_measured_are_no_damage(folders: tuple[Results, Models]) -> None:
+def test_limits_that_were_not_measured_are_no_damage(folders: tuple[Results, Models]) -> None:
     results, models = folders
     results.roof.unlink()
     result = summary(results, models)

@@ -28,7 +28,7 @@ def test_a_vulnerability_is_named_with_the_version_that_mends_it() -> None:
     ]
 
 
-def test_what_the_service_does_not_know_is_counted() -> None:
+def test_unknown_packages_are_counted() -> None:
     assert lines(CLEAN, UNKNOWN) == [
         "constraints.txt: 1 packages audited, 0 with known vulnerabilities; 1 not known to the service."
     ]

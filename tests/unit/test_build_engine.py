@@ -67,7 +67,7 @@ def test_an_engine_is_built_checked_and_described(folder: Folder) -> None:
     assert record.timing_cache_sha256 == store.sha256_file(folder.models.timing_cache("8.6.0", "A GPU"))
 
 
-def test_only_what_changed_is_built_again(folder: Folder, capsys: pytest.CaptureFixture[str]) -> None:
+def test_only_changed_engines_are_built_again(folder: Folder, capsys: pytest.CaptureFixture[str]) -> None:
     made = sys.modules["tensorrt"].Builder.made
     folder.build()
     folder.build()
@@ -148,7 +148,7 @@ def test_where_fp16_overflows_they_are_too(folder: Folder) -> None:
 
 
 @pytest.mark.parametrize("boundary", ["transfer", "e2e"])
-def test_the_check_gives_the_engine_every_batch_whatever_boundary_is_planned(folder: Folder, boundary: str) -> None:
+def test_the_check_gives_the_engine_every_batch_at_any_planned_boundary(folder: Folder, boundary: str) -> None:
     folder.plan(("tensorrt", 4, STATIC), boundary=boundary)
     folder.build()
     (record,) = folder.records()
@@ -156,13 +156,13 @@ def test_the_check_gives_the_engine_every_batch_whatever_boundary_is_planned(fol
     assert len(sys.modules["tensorrt"].Builder.made) == 1
 
 
-def test_the_list_names_what_would_be_built_and_builds_nothing(
+def test_the_list_names_the_missing_engines_and_builds_nothing(
     folder: Folder, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = folder.root / "engines.json"
     folder.build("--only-list", "--list-file", str(path))
-    assert "engine fp16-b8-" in (told := capsys.readouterr().out)
-    assert "would be built" in told
+    assert "engine fp16-b8-" in (listed := capsys.readouterr().out)
+    assert "would be built" in listed
     assert [name.startswith("fp16-b8-") for name in json.loads(path.read_text())] == [True]
     assert folder.records() == []
 
@@ -185,7 +185,7 @@ def test_fp32_is_never_built_with_layers_kept(folder: Folder) -> None:
     assert folder.records()[0].kept_fp32 == ()
 
 
-def test_what_one_engine_learned_the_next_one_is_given(folder: Folder) -> None:
+def test_the_timings_of_one_engine_go_to_the_next(folder: Folder) -> None:
     folder.plan(("tensorrt", 1, STATIC), ("tensorrt", 8, STATIC))
     folder.build()
     assert folder.models.timing_cache("8.6.0", "A GPU").read_bytes() == b"+kernels+kernels"
@@ -262,7 +262,7 @@ def several(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> Folder:
     return folder
 
 
-def test_engines_are_built_at_the_same_time_and_what_each_timed_is_kept(
+def test_engines_are_built_at_the_same_time_and_the_timings_of_each_are_kept(
     several: Folder, capsys: pytest.CaptureFixture[str]
 ) -> None:
     line = "a line of the library, written in two halves"
@@ -335,7 +335,7 @@ def test_ctrl_c_ends_every_build(several: Folder) -> None:
     ("present", "kept"),
     [(b"a", b"a+kernels"), (b"b", b"ba+kernels"), (b"damaged", b"a+kernels"), (b"of another driver", b"a+kernels")],
 )
-def test_timings_that_another_build_saved_meanwhile_stay(folder: Folder, present: bytes, kept: bytes) -> None:
+def test_timings_that_another_build_saved_since_stay(folder: Folder, present: bytes, kept: bytes) -> None:
     from harness.backends.tensorrt import builder
 
     assert builder.merged(present, b"a+kernels") == kept

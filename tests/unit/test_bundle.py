@@ -222,12 +222,12 @@ def test_a_link_that_leads_out_is_not_packed(tmp_path: Path) -> None:
         run.pack()
 
 
-def test_an_archive_that_is_not_there_is_two_lines() -> None:
+def test_a_missing_archive_is_two_lines() -> None:
     with pytest.raises(MissingInputError, match=r"There is no file nowhere\.tar\.xz"):
         verify.stage(["--bundle", "nowhere.tar.xz"])
 
 
-def test_without_a_name_the_answer_is_what_to_type() -> None:
+def test_without_a_name_the_answer_is_the_next_command() -> None:
     with pytest.raises(UsageError, match="No bundle was named") as refused:
         verify.stage([])
     assert refused.value.hint.startswith("make verify BUNDLE=")

@@ -220,7 +220,7 @@ def test_the_baseline_may_be_a_file(equal: Folders) -> None:
 
 
 @pytest.mark.parametrize("name", ["absent", "absent/summary.json"])
-def test_a_baseline_that_is_not_there(equal: Folders, tmp_path: Path, name: str) -> None:
+def test_a_missing_baseline(equal: Folders, tmp_path: Path, name: str) -> None:
     with pytest.raises(MissingInputError, match=r"absent/summary\.json does not exist") as caught:
         compare.stage(["--baseline", str(tmp_path / name), "--results", str(equal.current.root)])
     assert "make compare BASELINE=" in caught.value.hint
@@ -307,7 +307,7 @@ def test_thresholds_are_read(text: str, selector: str | None, metric: str, opera
         ("<5ms", "is not a threshold"),
     ],
 )
-def test_what_is_no_threshold_is_named(text: str, problem: str) -> None:
+def test_a_text_that_is_no_threshold_is_named(text: str, problem: str) -> None:
     with pytest.raises(UsageError) as caught:
         thresholds.parse(text)
     assert problem in caught.value.problem
@@ -438,7 +438,7 @@ def test_the_interval_says_whether_noise_could_turn_it(after: Summary) -> None:
     assert judged(after, "resnet50/openvino/fp32:memory<100GiB")[SLOWED].clear is None
 
 
-def test_what_is_withheld_void_or_failed_does_not_pass() -> None:
+def test_a_withheld_void_or_failed_row_does_not_pass() -> None:
     def event(case: Case, record: Measured) -> Measured | Failed:
         if case.backend == "torch-script":
             return failed(case, record.round)
@@ -617,7 +617,7 @@ def test_junit_has_every_row_and_every_threshold(eventful: Folders) -> None:
         assert suite.get("skipped") == str(len(list(suite.iter("skipped"))))
 
 
-def test_junit_stays_xml_whatever_a_reason_quotes(folders: Folders, before: Summary) -> None:
+def test_junit_stays_xml_with_any_quoted_reason(folders: Folders, before: Summary) -> None:
     def event(case: Case, record: Measured) -> Measured | Failed:
         lost = case.case_id == SLOWED
         return failed(case, record.round, error="<b> & \x1b[31mred\x1b[0m\x00") if lost else record

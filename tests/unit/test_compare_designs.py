@@ -112,7 +112,7 @@ def test_rounds_that_are_slow_for_both_states_hide_no_slow_down(folders: Folders
     assert folders.verdicts()[SLOWED] in ("AMBIGUOUS", "NOT COMPARABLE")
 
 
-def test_equal_states_end_well_whatever_the_machine_does(folders: Folders) -> None:
+def test_equal_states_end_well_on_any_machine(folders: Folders) -> None:
     result = in_turn(folders, restless(1), restless(2))("--paired")
     compared = {row.verdict for row in result.rows if row.ratio is not None}
     assert compared
@@ -136,7 +136,7 @@ def test_two_runs_that_were_not_measured_in_turn_are_no_pairs(folders: Folders) 
 # --- the comment --------------------------------------------------------------------------------------------------
 
 
-def test_a_comment_is_short_and_names_what_changed_first() -> None:
+def test_a_comment_is_short_and_names_changes_first() -> None:
     rows = summary(1)
     many = rows.model_copy(
         update={

@@ -158,7 +158,7 @@ def test_engines_are_built_while_another_model_is_exported_and_after_the_last_on
     assert sorted(again.stdout.splitlines()[1:]) == [f"{name.name}: exported" for name in (FIRST, SECOND)]
 
 
-def test_what_is_not_built_is_left_to_the_stage_that_reports_it_and_an_export_that_fails_gets_no_engine(
+def test_a_failed_build_is_left_to_the_stage_that_reports_it_and_a_failed_export_gets_no_engine(
     folders: Folders,
 ) -> None:
     folders.plan({FIRST: (4, 8), SECOND: (1,), THIRD: (1,)})
@@ -199,7 +199,7 @@ def _interpreter(folder: Path) -> Path:
     return path
 
 
-def test_where_there_is_no_tensorrt_one_command_finds_it_out(folders: Folders) -> None:
+def test_without_tensorrt_one_command_detects_it(folders: Folders) -> None:
     python, log = _interpreter(folders.root), folders.root / "log"
     folders.plan({FIRST: (1,), SECOND: (1,), THIRD: (1,)})
     folders.exports(**{model.name: {"outlives": f"{log}.pid"} for model in (SECOND, THIRD)})

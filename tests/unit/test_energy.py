@@ -76,7 +76,7 @@ def test_a_case_is_saved_with_its_energy_and_a_failed_one_is_named(
     assert BAD.case_id in said.err
 
 
-def test_what_has_its_energy_is_not_measured_again(results: Results, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_case_with_its_energy_is_not_measured_again(results: Results, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(CasesFailedError):
         run(results)
     asked: list[str] = []

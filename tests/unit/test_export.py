@@ -66,8 +66,8 @@ def test_a_watcher_sees_which_model_is_exported_and_nothing_once_the_stage_is_ov
     store.save(results.plan, plan_of((RESNET, MINILM), [case_of(RESNET, "torch-eager", "fp32", 1)]))
 
     def refuse(*_arguments: object) -> None:
-        told = store.load(results.exporting, Exporting, "make export")
-        seen.append((told.model, told.done, told.models))
+        shown = store.load(results.exporting, Exporting, "make export")
+        seen.append((shown.model, shown.done, shown.models))
         raise ExportError("no", "nothing to do")
 
     monkeypatch.setattr(export, "_run_forked", refuse)

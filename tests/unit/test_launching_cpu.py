@@ -24,6 +24,6 @@ def test_a_slow_cpu_is_scatter_between_cpus() -> None:
     assert (results.processes, results.cpus, results.repeats) == pytest.approx((0, math.sqrt(1 / 3), 0))
 
 
-def test_what_differs_between_two_sweeps_is_neither() -> None:
+def test_a_difference_between_two_sweeps_belongs_to_repeats() -> None:
     results = parts([_process(1, (1, 1, 1), second=math.e)] * 2)
     assert (results.processes, results.cpus, results.repeats) == pytest.approx((0, 0, math.sqrt(0.5)))

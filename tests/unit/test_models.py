@@ -12,18 +12,18 @@ from harness.zoo import MODELS, PREFIXES
 
 def test_lists_every_model_and_every_prefix(capsys: pytest.CaptureFixture[str]) -> None:
     models([])
-    told = capsys.readouterr().out
+    shown = capsys.readouterr().out
     for info in MODELS.values():
-        line = next(line for line in told.splitlines() if line.startswith(f"{info.name} "))
+        line = next(line for line in shown.splitlines() if line.startswith(f"{info.name} "))
         assert f"{info.parameters:,}" in line
         assert info.weight_source in line
         assert info.input_spec in line
     for form in PREFIXES:
-        assert form in told
-    assert max(len(line) for line in told.splitlines()) <= 140
+        assert form in shown
+    assert max(len(line) for line in shown.splitlines()) <= 140
 
 
-def test_downloaded_weights_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_downloaded_weights_are_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TORCH_HOME", str(tmp_path / "torch"))
     monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
     monkeypatch.delenv("HF_HUB_CACHE", raising=False)

@@ -114,7 +114,7 @@ def test_a_model_that_no_block_has_is_said_to_be_unmeasured(here: Path, capsys: 
         ("module:no_such_package.nets:build", "There is no Python module no_such_package.", "Run from the folder"),
     ],
 )
-def test_what_is_not_there_is_an_error_of_the_plan(here: Path, model: str, problem: str, hint: str) -> None:
+def test_a_missing_library_is_an_error_of_the_plan(here: Path, model: str, problem: str, hint: str) -> None:
     (here / "folder.onnx").mkdir()
     (here / "lost.onnx").symlink_to("gone.onnx")
     with pytest.raises(MissingInputError) as raised:
@@ -124,7 +124,7 @@ def test_what_is_not_there_is_an_error_of_the_plan(here: Path, model: str, probl
     assert not (here / "results/plan.json").exists()
 
 
-def test_a_configuration_that_is_not_there_is_an_error_and_the_packages_own_are_known_everywhere(here: Path) -> None:
+def test_a_missing_configuration_is_an_error_and_the_packages_own_are_known_everywhere(here: Path) -> None:
     with pytest.raises(MissingInputError):
         plan.stage(["--config", "no-such-configuration.yaml"])
     plan.stage(["--config", "configs/smoke.yaml"])

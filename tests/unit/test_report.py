@@ -136,7 +136,7 @@ def test_notes_about_left_out_files_are_in_the_report(results: Results, summary:
     assert "- raw/x/1.json is cut off \\| damaged" in run(results, "--no-charts")
 
 
-def test_without_a_summary_it_says_what_to_run(tmp_path: Path) -> None:
+def test_without_a_summary_it_names_the_next_command(tmp_path: Path) -> None:
     with pytest.raises(MissingInputError) as caught:
         report.stage(["--results", str(tmp_path)])
     assert "make aggregate" in caught.value.hint
@@ -200,7 +200,7 @@ def test_a_profile_has_a_report_of_its_own_before_anything_is_measured(
     assert said[-1] == "Next: `make bench` measures 2 profiled cases."
 
 
-def test_a_profile_shows_what_is_measured_and_leaves_the_runs_own_report_alone(
+def test_a_profile_shows_its_measurements_and_leaves_the_runs_own_report_alone(
     profiled: tuple[Results, Summary], capsys: pytest.CaptureFixture[str]
 ) -> None:
     results, measured = profiled

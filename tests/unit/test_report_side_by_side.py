@@ -45,8 +45,8 @@ def profiled(root: Path) -> Results:
         store.save(result.model_profile(row.case_id), model.model_copy(update=facts))
         traces = (TRACE,) if backend == "torch-eager" else ()
         kernels = (OperatorRow(name="n", shapes="", calls=1, self_cpu_ns=0, self_device_ns=220),)
-        told = parts.model_copy(update={"traces": traces, "operators": kernels if traces else ()})
-        store.save(result.parts_profile(row.case_id), PartsProfile.model_validate(told.model_dump()))
+        edited = parts.model_copy(update={"traces": traces, "operators": kernels if traces else ()})
+        store.save(result.parts_profile(row.case_id), PartsProfile.model_validate(edited.model_dump()))
     row = next(row for row in summary.rows if _is_of(row, "torch-eager"))
     events = [event("kernel", 0, 10, 1), event("kernel", 15, 5, 2), event("cuda_runtime", 8, 6, 2)]
     events.append(event("cuda_runtime", -5, 2, 1))

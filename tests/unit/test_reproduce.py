@@ -91,7 +91,7 @@ def test_an_existing_folder_is_judged_without_measuring(place: Place, capsys: py
     assert "https://example.org/paper" in printed
 
 
-def test_what_is_not_reproduced_ends_with_eleven(place: Place) -> None:
+def test_an_unreproduced_claim_ends_with_eleven(place: Place) -> None:
     place.put(values=[{**CLAIM["values"][0], "latency_ms": 3 * EAGER_MS}, CLAIM["values"][1]])
     with pytest.raises(NotReproducedError) as caught:
         place.judge(summary())
@@ -183,7 +183,7 @@ def test_a_claim_that_is_context_starts_nothing(place: Place, monkeypatch: pytes
     assert place.saved().here is None
 
 
-def test_what_no_stage_could_run_here_starts_nothing(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_claim_that_no_stage_can_run_here_starts_nothing(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reproduce.subprocess, "run", pytest.fail)
     place.put(values=[{**CLAIM["values"][0], "backend": "tensorrt"}], ratios=[])
     with pytest.raises(UnavailableError, match="a-claim: nothing was measured: tensorrt does not run on cpu") as caught:
@@ -193,7 +193,7 @@ def test_what_no_stage_could_run_here_starts_nothing(place: Place, monkeypatch: 
 
 
 class _Devices:
-    """Stands for the GPU's driver: whether this machine has a GPU."""
+    """Replaces the GPU's driver: whether this machine has a GPU."""
 
     def __init__(self, has_gpu: bool) -> None:
         self._has_gpu = has_gpu
@@ -272,7 +272,7 @@ def test_a_claim_that_its_device_alone_measures_ends_with_five_on_another(
 
 
 class Stages:
-    """Stands for the stages: records what was started, leaves a summary, ends with chosen exit codes."""
+    """Replaces the stages: records what was started, leaves a summary, ends with chosen exit codes."""
 
     def __init__(self, place: Place, codes: dict[str, int]) -> None:
         self.started: list[list[str]] = []
@@ -336,7 +336,7 @@ def test_our_own_run_is_not_held_against_itself(place: Place, monkeypatch: pytes
         reproduce.stage(words)
 
 
-def test_our_own_run_on_another_machine_names_what_differs(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_our_own_run_on_another_machine_names_the_differences(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     store.save(place.other.summary, summary())
     reproduce.stage(["--claim", "own-epyc", "--results", str(place.results), "--only-compare", str(place.other.root)])

@@ -185,7 +185,7 @@ def test_the_limits_of_a_cpu_are_measured_again_where_they_do_not_fit(
     assert run_on_cpu(results).of(1) is not None
 
 
-def test_what_could_not_be_measured_is_said_and_not_tried_again(
+def test_an_unmeasurable_peak_is_reported_and_not_tried_again(
     tmp_path: Path, cpu: FakeCpu, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cpu.unmeasured, cpu.without = {"int8": "why"}, ("PyTorch",)

@@ -183,7 +183,7 @@ def test_a_changed_page_is_not_logged(whole: Run, tmp_path: Path) -> None:
 
 
 def test_a_record_that_was_changed_before_it_was_packed_is_refused_by_verify(whole: Run, tmp_path: Path) -> None:
-    """Also by whoever lists the changed file in the manifest."""
+    """Also where the manifest lists the changed file."""
     run = whole.copy(tmp_path / "packed")
     bundle.stage(run.folders)
     path = run.results.bundle(store.load(run.results.plan, Plan, "make plan").plan_id)

@@ -99,7 +99,7 @@ def test_a_duration_is_read_from_the_name(name: str, expected_ns: int) -> None:
 
 
 @pytest.mark.parametrize("name", ["spin:", "spin:1s", "spin:-1ms", "spin:1 ms", "spin:../1ms", "spin:1ms:three-speeds"])
-def test_what_is_no_duration_is_an_error(name: str) -> None:
+def test_a_value_that_is_no_duration_is_an_error(name: str) -> None:
     with pytest.raises(ConfigError, match="names no duration"):
         model_info(name)
 
@@ -156,7 +156,7 @@ def test_clean_trials_that_exclude_a_rate(rate: float, count: int) -> None:
 
 
 @pytest.mark.parametrize("count", [21, 29, 30, 48, 59, 61, 100, 200])
-def test_a_harness_that_is_wrong_in_ten_of_a_hundred_passes_in_five_at_most(count: int) -> None:
+def test_a_harness_that_is_wrong_in_ten_of_a_hundred_passes_in_no_more_than_five(count: int) -> None:
     assert passing(0.10, count, 0.10) <= 0.05
     # A harness that is always right passes where there are trials enough.
     assert passing(0.0, count, 0.10) == (1.0 if count >= 29 else 0.0)
@@ -183,7 +183,7 @@ def test_trials_and_rate_follow_from_each_other() -> None:
     assert "RATE=10% TRIALS=10" in caught.value.hint
 
 
-def test_the_text_names_conditions_bias_trials_and_what_they_exclude() -> None:
+def test_the_text_names_conditions_bias_trials_and_the_excluded_rates() -> None:
     text = selftest_table(outcome())
     assert "All targets met" in text
     assert "+0.200%" in text
@@ -194,7 +194,7 @@ def test_the_text_names_conditions_bias_trials_and_what_they_exclude() -> None:
     assert "A target was missed" in selftest_table(outcome(passed=False))
 
 
-def test_a_file_from_before_rates_were_asked_for_is_shown_with_what_it_excludes() -> None:
+def test_a_file_without_requested_rates_is_shown_with_the_rates_that_it_excludes() -> None:
     old = Path(__file__).parents[1] / "golden/format-1/selftest.json"
     result = store.load(old, SelfTest, "make selftest")
     assert (result.rate, result.kinds) == (None, ())

@@ -181,7 +181,7 @@ def test_a_forced_spread_that_is_interrupted_leaves_no_old_record(
 
 
 def measure_missing(command: Sequence[str], _environment: dict[str, str], _log: Path) -> int:
-    """Stands for `run`: writes the records that its folder lacks."""
+    """Replaces `run`: writes the records that its folder lacks."""
     folder = Results(Path(command[command.index("--results") + 1]))
     for case in store.load(folder.plan, Plan, "make plan").cases:
         if not folder.raw_file(case.case_id, 1).exists():

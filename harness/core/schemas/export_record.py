@@ -116,8 +116,8 @@ class InputSet(Record):
     """None where no e2e case asked for them, or the model's preprocessing is unknown."""
     exchanged: Parity | None = None
     """Distance of the reference from itself where each sample has the answer of the sample before it, of the output
-    with the smallest one: what is near enough there, a comparison cannot tell from a wrong answer. None for one sample,
-    and in older records."""
+    with the smallest one: a comparison cannot distinguish what is near enough there from a wrong answer. None for one
+    sample, and in older records."""
     text_share: Annotated[float, Field(gt=0, lt=1)] | None = None
     """Share of the tokens that the attention mask shows, of all samples; None where nothing is padding."""
 

@@ -59,5 +59,5 @@ def test_samples_under_other_settings_from_outside_are_not_joined(name: str, set
     environments = {"plain": plain, "tuned": tuned}
     agreed = references([(MINILM, "plain", "t1"), (MINILM, "plain", "t2"), (MINILM, "tuned", "t3")], environments)
     assert foreign_machine("plain", MINILM, environments, agreed) is None
-    told = foreign_machine("tuned", MINILM, environments, agreed) or ""
-    assert f"{name} {setting} instead of as it is" in told
+    shown = foreign_machine("tuned", MINILM, environments, agreed) or ""
+    assert f"{name} {setting} instead of as it is" in shown

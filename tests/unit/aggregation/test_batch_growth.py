@@ -37,5 +37,5 @@ def test_copies_are_left_out() -> None:
 
 
 @pytest.mark.parametrize("change", [{"grade": "F"}, {"setting": "graph"}, {"device_ns": None}, {"mode": "offline"}])
-def test_what_is_no_neighbour(change: dict[str, Any]) -> None:
+def test_rows_that_are_no_neighbours(change: dict[str, Any]) -> None:
     assert fixed_shares([row(1, 600), row(8, 900, **change)]) == {}

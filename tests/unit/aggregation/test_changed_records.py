@@ -124,7 +124,7 @@ def test_the_times_of_another_case_are_no_times_of_this_one(kept: str) -> None:
         ({"latency_ns": ()}, "it has no samples, which sync mode has"),
     ],
 )
-def test_a_record_without_what_it_is_about_is_left_out(update: dict[str, Any], reason: str) -> None:
+def test_a_record_without_files_or_samples_is_left_out(update: dict[str, Any], reason: str) -> None:
     row, _ = row_of(changed(**update))
     assert (row.status, row.reason) == ("missing", reason)
 

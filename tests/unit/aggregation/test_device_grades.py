@@ -33,7 +33,7 @@ def flags_by_name(host: int, device: float, enqueue: float, mode: str = "sync", 
 
 
 @pytest.mark.parametrize(("hidden", "flagged"), [(0.99, False), (0.6, False), (0.3, True)])
-def test_copies_behind_computing_bound_a_row_by_what_of_them_is_not_hidden(hidden: float, flagged: bool) -> None:
+def test_copies_behind_computing_bound_a_row_by_their_visible_part(hidden: float, flagged: bool) -> None:
     copying = {"h2d": MS, "compute": MS, "d2h": MS, "overlap": hidden}
     flags = flags_by_name(4 * MS, 3.9 * MS, 0.1 * MS, mode="pipelined", **copying)
     assert ("TRANSFER_BOUND" in flags) is flagged
@@ -91,7 +91,7 @@ def test_a_device_that_is_busy_longer_than_the_host_waited_is_void(beyond_ns: in
         (209_400, 200_500, 10_600, "sync", False),  # another: 4% of a short batch
         (2 * MS, 0.3 * MS, 0.1 * MS, "offline", True),
         (2 * MS, 0.9 * MS, 0.05 * MS, "pipelined", False),  # the rest is the batch before
-        (60_000, 6_000, 5_000, "sync", False),  # too short to tell from waking up
+        (60_000, 6_000, 5_000, "sync", False),  # too short to distinguish from waking up
     ],
 )
 def test_work_that_the_stream_did_not_show_is_void(

@@ -98,7 +98,7 @@ def test_without_a_gpu_there_are_none() -> None:
     assert device_times_of([record(1, samples(), latency_ns=())], "sync") is None  # nothing was timed
 
 
-def test_the_summary_has_them_and_what_they_prove() -> None:
+def test_the_summary_has_them_and_their_conclusions() -> None:
     def on_gpu(case: Any, record_on_host: Measured) -> Measured:
         device = tuple(value - 9_000 for value in record_on_host.latency_ns)
         return record_on_host.model_copy(update={"device": samples(*device)})

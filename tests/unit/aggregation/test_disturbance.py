@@ -70,7 +70,7 @@ def test_a_quiet_machine_has_nothing_to_say() -> None:
         (5_700.0, 8, 64, True),
     ],
 )
-def test_others_count_where_they_take_what_the_case_wants(
+def test_others_count_where_they_take_the_cpus_of_the_case(
     others: float, threads: int, cpus: int, flagged: bool
 ) -> None:
     flags = flags_by_name(*[usage(others_percent=others)] * 3, threads=threads, cpus=cpus)
@@ -304,7 +304,7 @@ def test_waiting_that_is_not_counted_is_a_check_that_was_not_made(changes: dict[
         ({"quota_end": 1.5}, "a quota of no limit at the start and 1.5 cores at the end"),
     ],
 )
-def test_what_a_process_may_use_must_not_change(changes: dict[str, Any], says: str) -> None:
+def test_the_cpus_of_a_process_must_not_change(changes: dict[str, Any], says: str) -> None:
     flag = flags_by_name(usage(), usage(), usage(), used=cpu_use(**changes))["AFFINITY_CHANGED"]
     assert flag.caps_at == "C"
     assert says in flag.flag.detail
@@ -343,7 +343,7 @@ def test_a_library_that_takes_other_threads_than_it_is_given_is_reported_and_cos
 
 
 @pytest.mark.parametrize(("unseen", "caps"), [(0, None), (1, "B"), (2, "C"), (3, "C")])
-def test_no_witness_is_a_finding(unseen: int, caps: str | None) -> None:
+def test_no_witness_is_a_flag(unseen: int, caps: str | None) -> None:
     flags = flags_by_name(*[None] * unseen, *[usage()] * (3 - unseen))
     assert flags.get("UNWATCHED", NOTHING).caps_at == caps
 
@@ -376,7 +376,7 @@ def test_a_deleted_clock_may_have_differed(clocks: tuple[float | None, ...]) -> 
 
 
 @given(rounds=st.lists(SEEN, min_size=1, max_size=5), data=st.data(), old=st.booleans())
-def test_deleting_what_the_monitor_wrote_never_improves_a_grade(
+def test_deleting_the_records_of_the_monitor_never_improves_a_grade(
     rounds: list[UsageSummary], data: st.DataObject, old: bool
 ) -> None:
     kept = [entry if data.draw(st.booleans()) else None for entry in rounds]
@@ -389,7 +389,7 @@ def test_deleting_what_the_monitor_wrote_never_improves_a_grade(
     assert graded([None] * len(rounds)) == "C"
 
 
-def test_the_other_program_is_named_without_what_would_steer_a_terminal_or_a_page() -> None:
+def test_the_other_program_is_named_without_characters_that_steer_a_terminal_or_a_page() -> None:
     busy = BusyProcess(pid=4711, name="<b>|cc1*plus", cpu_percent=87.0)
     disturbed = usage(others_percent=180.0).model_copy(update={"busiest": (busy,)})
     detail = flags_by_name(disturbed, disturbed, disturbed, cpus=2)["CPU_SHARED"].flag.detail

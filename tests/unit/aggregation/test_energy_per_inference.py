@@ -44,7 +44,7 @@ def test_idle_power_is_taken_off_over_the_whole_window() -> None:
         (EnergySpent(energy_j=420.0, window_ns=6 * S), "something else ran there"),
     ],
 )
-def test_what_cannot_be_trusted_is_no_energy(spent: EnergySpent, words: str) -> None:
+def test_an_unreliable_reading_is_no_energy(spent: EnergySpent, words: str) -> None:
     with pytest.raises(CaseError, match=words):
         energy_of(record(1_000), 4, spent, IDLE, GPU)
 
@@ -79,7 +79,7 @@ def case(**changes: Any) -> Case:
     return CASE.model_copy(update=changes)
 
 
-def test_a_cell_in_two_modes_is_measured_once_and_back_to_back() -> None:
+def test_a_case_in_two_modes_is_measured_once_and_back_to_back() -> None:
     cases = [
         case(case_id="one"),
         case(case_id="one-offline", mode="offline"),

@@ -99,7 +99,7 @@ def test_findings_from_tokens(token_parity: TokenParity | None, expected: list[t
         (1.1e-1, 9e-2, [("PARITY_FAIL", "F")]),
     ],
 )
-def test_the_tolerance_follows_what_rounding_alone_makes(
+def test_the_tolerance_follows_the_difference_from_rounding_alone(
     distance: float, rounding: float | None, expected: list[tuple[str, str]]
 ) -> None:
     results = token_findings(CASE, parity(relative_l2=distance), Tolerance(relative_l2=1e-2), rounding)

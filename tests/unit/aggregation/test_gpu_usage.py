@@ -32,7 +32,7 @@ def test_one_window() -> None:
     assert (result.reasons, result.other_processes_max, result.samples) == ({"sw_power_cap": 0.25}, 1, 4)
 
 
-def test_what_no_look_reports_is_unknown() -> None:
+def test_a_value_that_no_sample_reports_is_unknown() -> None:
     dark = {name: None for name in GpuSample.model_fields if name != "reasons"}
     result = seen(look(**dark))
     assert {getattr(result, name) for name in GpuUsage.model_fields if name not in ("reasons", "samples")} == {

@@ -56,7 +56,7 @@ def test_a_quiet_right_case_has_no_flags_and_grade_a() -> None:
     assert grades.grade(results.values()) == "A"
 
 
-def test_the_worst_finding_decides() -> None:
+def test_the_worst_flag_decides() -> None:
     marks = [grades.finding(caps, "X", "", "") for caps in ("B", "F", "C", "A")]
     assert grades.grade(marks) == "F"
     assert grades.grade(marks[2:]) == "C"
@@ -65,7 +65,7 @@ def test_the_worst_finding_decides() -> None:
 WHOLE = Block(iterations=200, wall_ns=2_000_000_000)
 
 
-def test_every_flag_says_what_was_seen_and_what_to_do() -> None:
+def test_every_flag_has_its_evidence_and_its_advice() -> None:
     parity = parity_of(CASE, EFFICIENTNET, relative_l2=1.0)
     noisy = [record(n, parity_timed=parity, steady=False, stop="time limit", blocks=(WHOLE,)) for n in (1, 2, 3)]
     results = findings(noisy)
@@ -228,7 +228,7 @@ def test_a_model_without_floating_point_numbers_has_no_wrong_precision() -> None
     assert findings(records)["PLACEMENT"].caps_at == "F"
 
 
-def test_int8_that_ran_in_fp32_says_what_to_leave_out() -> None:
+def test_int8_that_ran_in_fp32_names_the_block_to_leave_out() -> None:
     case = CASE.model_copy(update={"precision": "int8"})
     records = quiet()
     latency, parity = row.latency_of(records), row.worst_parity(records)
@@ -237,7 +237,7 @@ def test_int8_that_ran_in_fp32_says_what_to_leave_out() -> None:
     assert "leave int8 out" in flag.flag.remedy
 
 
-def test_fp8_that_ran_partly_in_bf16_says_what_fp8_does_not_take() -> None:
+def test_fp8_that_ran_partly_in_bf16_names_the_layers_that_fp8_does_not_take() -> None:
     case = CASE.model_copy(update={"precision": "fp8"})
     mixed = {"precision": "bf16+fp8"}
     records = [r.model_copy(update={"placement": r.placement.model_copy(update=mixed)}) for r in quiet()]
@@ -404,6 +404,6 @@ def test_a_backend_that_computes_nothing_is_never_ranked_and_never_void() -> Non
     assert results[CALIBRATION].caps_at == "A"
 
 
-def test_what_was_slowed_on_purpose_says_so() -> None:
+def test_a_row_slowed_on_purpose_says_so() -> None:
     results = findings(quiet(notes=("every inference was stretched by 1.05 on purpose",)))
     assert "stretched by 1.05" in results["ON_PURPOSE"].flag.detail

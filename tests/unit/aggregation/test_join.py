@@ -123,7 +123,7 @@ def test_limits_of_another_gpu_are_not_used_and_it_is_said() -> None:
 
 
 @pytest.mark.parametrize(("refused", "status"), [(True, "skipped"), (False, "failed")])
-def test_what_a_backend_does_not_run_is_a_skipped_row_with_its_reason(refused: bool, status: str) -> None:
+def test_a_case_that_a_backend_does_not_run_is_a_skipped_row_with_its_reason(refused: bool, status: str) -> None:
     record = failed(TRT, 1, refused=refused, error="It does not run Erf.", hint="Leave it out.")
     draft = draft_of(TRT, "image", CaseRecords((), (record,)), PLAN.measurement, {})
     assert (draft.row.status, draft.row.hint) == (status, "Leave it out.")

@@ -432,7 +432,7 @@ def test_outputs_that_are_alike_for_all_inputs_prove_nothing(
     assert "relative L2" in (load_row(load, "tensor", criteria, wrong).void or "")
 
 
-def test_what_was_not_measured_says_why() -> None:
+def test_an_unmeasured_load_has_its_reason() -> None:
     load = case(rates=(50,))
     failure = LoadFailure.model_validate(
         {**BASE, "load_id": "m", "error": "No memory.", "hint": "Free some.", "phase": "load", "stderr_tail": ""}

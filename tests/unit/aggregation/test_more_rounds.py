@@ -37,7 +37,7 @@ def test_wide_until_the_interval_is_known_and_narrow(medians: tuple[float, ...],
         ((), (), {}, False, None),
     ],
 )
-def test_the_reason_follows_from_what_is_there(
+def test_the_reason_follows_from_the_records(
     numbers: tuple[int, ...], medians: tuple[float, ...], changes: dict[str, Any], failed: bool, reason: str | None
 ) -> None:
     assert why_stopped(numbers, medians, settings(**changes), failed) == reason

@@ -54,7 +54,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("kind", BROKEN)
-def test_a_broken_metric_is_named_and_harms_no_other(site: Path, kind: str) -> None:
+def test_a_failed_metric_is_named_and_harms_no_other(site: Path, kind: str) -> None:
     code, words = BROKEN[kind]
     write_plugin(site, f"metric_beside_{kind}", FINE, {GROUP: {"fine": f"metric_beside_{kind}:M"}})
     write_plugin(site, f"metric_{kind}", code, {GROUP: {"broken": f"metric_{kind}:M"}})

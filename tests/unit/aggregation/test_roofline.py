@@ -80,13 +80,13 @@ def test_fp32_has_its_own_limit_and_element_size() -> None:
     [
         (row(2.0, batch=100), "compute"),
         (row(0.05, batch=1), "memory"),  # 10 µs of arithmetic, 17 µs of traffic
-        (row(0.4, batch=1), None),  # below both limits: one batch size does not tell why
+        (row(0.4, batch=1), None),  # below both limits: one batch size does not show why
         (row(2.0, batch=100, enqueue_ms=1.7), "host"),
         (row(2.0, batch=100, enqueue_ms=1.5), "compute"),
         (row(2.0, batch=100, enqueue_ms=1.9, mode="offline"), "compute"),
     ],
 )
-def test_what_bounds_a_row(found: Row, limit: str | None) -> None:
+def test_the_bound_of_a_row(found: Row, limit: str | None) -> None:
     roofline = judged(found).roofline
     assert roofline is not None
     assert roofline.limit == limit
@@ -138,7 +138,7 @@ def test_faster_than_the_best_product_is_void(device_ms: float, grade: str) -> N
     assert (result.latency_ns is None) == (grade == "F")
 
 
-def test_the_flag_says_what_was_too_fast() -> None:
+def test_the_flag_names_the_limit_that_was_exceeded() -> None:
     flag = judged(row(0.5, batch=100)).flags[-1]
     time, work = flag.detail.split(" of ", 1)
     assert time == "500.0 µs on the device is less than the 1,000.0 µs"
@@ -161,7 +161,7 @@ def test_traffic_voids_only_beyond_any_cache(device_ms: float, grade: str) -> No
     assert grade == "A" or "GB/s of the best copy" in result.flags[-1].detail
 
 
-def test_what_fits_into_a_cache_may_be_faster_than_memory() -> None:
+def test_a_model_that_fits_into_a_cache_may_be_faster_than_memory() -> None:
     small = WORK.model_copy(update={"flops_per_item": 1})
     result = judged(row(0.002), small)  # 50 MB of weights in 2 µs
     assert result.grade == "A"
@@ -176,7 +176,7 @@ def test_rows_that_are_void_or_compute_nothing_stay_as_they_are(change: dict[str
 
 
 @pytest.mark.parametrize("change", [{"sequence_length": 128}, {"model": "another"}])
-def test_the_check_does_not_apply_to_work_that_nobody_counted(change: dict[str, Any]) -> None:
+def test_the_check_does_not_apply_to_uncounted_work(change: dict[str, Any]) -> None:
     result = judged(row(1e-3, batch=100, **change))
     assert (result.grade, result.roofline, result.flags) == ("A", None, ())
     assert "ABOVE_ROOF" not in result.checks
@@ -200,7 +200,7 @@ def test_without_padding_in_the_inputs_nothing_can_be_left_out() -> None:
     assert judged(row(1.0, batch=100, placement=WITHOUT_PADDING)).grade == "A"
 
 
-def test_shares_are_of_what_a_row_computes() -> None:
+def test_shares_are_of_the_computed_work_of_a_row() -> None:
     whole, text = judged(row(2.0, batch=100), PADDED), judged(row(2.0, batch=100, placement=WITHOUT_PADDING), PADDED)
     assert whole.roofline is not None
     assert text.roofline is not None
@@ -240,7 +240,7 @@ def test_a_check_that_was_made_says_in_how_many_rounds() -> None:
     assert judged(row(2.0, batch=100)).checks["ABOVE_ROOF"] == Check(rounds=3, of=3, missing=None)
 
 
-def test_work_is_found_by_sequence_length() -> None:
+def test_work_is_selected_by_sequence_length() -> None:
     works = tuple(WORK.model_copy(update={"sequence_length": n, "flops_per_item": n * 10**9}) for n in (32, 128))
     export: ExportRecord = export_record(RESNET).model_copy(update={"work": works})
     roofline = rated([row(9.0, sequence_length=128)], {RESNET.name: export}, ROOF)[0].roofline
@@ -326,7 +326,7 @@ def test_traffic_of_a_cpu() -> None:
         (cpu_judged(2.0, WORK.model_copy(update={"flops_per_item": 10**8, "parameters": 6_000_000})), None),
     ],
 )
-def test_what_bounds_a_row_of_a_cpu(found: Row, limit: str | None) -> None:
+def test_the_bound_of_a_row_of_a_cpu(found: Row, limit: str | None) -> None:
     assert found.roofline is not None
     assert found.roofline.limit == limit
 
@@ -371,7 +371,7 @@ def test_without_a_measured_copy_arithmetic_alone_is_checked() -> None:
     assert judged(on_cpu(35.0), roof=roof).roofline is None
 
 
-def test_the_time_of_a_pass_is_what_the_mode_and_boundary_leave_of_it() -> None:
+def test_the_time_of_a_pass_follows_the_mode_and_boundary() -> None:
     part = {"share": 0.3}
     split = Split(
         preprocess=LatencyPart(median_ns=50 * MS, **part),
@@ -394,9 +394,9 @@ def test_limits_of_another_machine_are_distinguished() -> None:
     assert other_cpu(CPU_ROOF, [here.model_copy(update={"machine": rebooted})]) is None
     for change in ({"cpu": "another CPU"}, {"logical_cpus": 64}, {"cpu_features": ()}):
         machine = here.machine.model_copy(update=change)
-        told = other_cpu(CPU_ROOF, [here, here.model_copy(update={"machine": machine})]) or ""
-        assert "those of another machine" in told
-        assert "GPU" not in told
+        shown = other_cpu(CPU_ROOF, [here, here.model_copy(update={"machine": machine})]) or ""
+        assert "those of another machine" in shown
+        assert "GPU" not in shown
     pinned = CPU_ROOF.model_copy(update={"cpus": 1})
     assert "measured on 1 of 2 CPUs" in (other_cpu(pinned, [here]) or "")
     alone = here.model_copy(update={"limits": here.limits.model_copy(update={"affinity": (1,)})})
@@ -419,5 +419,5 @@ def test_the_bounds_of_a_row_name_its_own_device() -> None:
     ("precision", "weight", "sample"),
     [("fp32", 4, 604_000), ("bf16", 2, 302_000), ("fp8", 1, 302_000), ("int8", 1, 604_000)],
 )
-def test_weights_of_one_byte_and_what_lies_between_as_it_is(precision: Precision, weight: int, sample: int) -> None:
+def test_weights_of_one_byte_and_activations_unchanged(precision: Precision, weight: int, sample: int) -> None:
     assert least_bytes(WORK, precision, 8) == weight * 25_000_000 + 8 * sample

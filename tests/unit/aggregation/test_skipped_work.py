@@ -43,7 +43,7 @@ def times(ratio: float, pairs: int = 16, scatter: float = 0.0, seed: int = 0) ->
     )
 
 
-def test_honest_rounds_have_no_finding_and_say_that_they_were_looked_at() -> None:
+def test_honest_rounds_have_no_flag_and_count_as_checked() -> None:
     records = [record(number) for number in (1, 2, 3)]
     assert findings_by_name(*records) == {}
     whole = Check(rounds=3, of=3, missing=None)
@@ -95,7 +95,7 @@ def test_the_same_answer_to_a_new_input_is_an_answer_from_memory() -> None:
     assert findings_by_name(record(1, repeats=by_chance)) == findings_by_name(record(1, repeats=few)) == {}
 
 
-def test_what_was_not_looked_for_is_said_with_its_reason() -> None:
+def test_a_check_that_was_not_made_is_reported_with_its_reason() -> None:
     older = record(1, repeats=None, outputs_time=None)
     refused = record(2, repeats=Repeats(missing="it cannot"))
     found_checks = checks(older, refused, record(3))

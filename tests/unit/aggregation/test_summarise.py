@@ -134,7 +134,7 @@ def test_speedup_is_against_fp32_of_the_same_shape() -> None:
 
 
 @pytest.mark.parametrize("where", ["records", "limits"])
-def test_whatever_makes_a_row_void_takes_its_figures_aside(where: str) -> None:
+def test_every_void_reason_takes_the_figures_aside(where: str) -> None:
     wrong = (grades.finding("F", "ABOVE_ROOF", "", ""),)
     checks = flags.Criteria(tolerance=None, judge_top1=False, target_ci=0.01, calibration=False)
     records = summarise.CaseRecords((measured(CASE, RESNET, 1),), ())

@@ -31,7 +31,7 @@ def test_wrong_outputs_never_win() -> None:
     assert slower_settings(cases, medians(cases, 3.0, 1.0), {cases[1].case_id}) == frozenset()
 
 
-def test_nobody_loses_without_a_rival_or_before_round_one() -> None:
+def test_no_setting_loses_without_a_rival_or_before_round_one() -> None:
     cases = [case("plain"), case("graph"), case("plain", batch=8)]
     assert slower_settings(cases, {}) == frozenset()
     assert slower_settings(cases, medians([cases[0]], 1.0)) == frozenset()

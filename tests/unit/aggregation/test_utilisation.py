@@ -38,7 +38,7 @@ def test_means_are_weighted_by_time_and_short_samples_are_no_peaks() -> None:
     assert window(usage_sample(5 * MS)).cpu_percent_peak is None
 
 
-def test_what_no_sample_reports_is_unknown_and_says_why() -> None:
+def test_a_value_that_no_sample_reports_is_unknown_and_has_its_reason() -> None:
     result = window(usage_sample(250 * MS, steal_percent=None, read_bytes=None))
     figures = (result.steal_percent_mean, result.read_bytes, result.frequency_mhz_mean, result.temperature_c_max)
     assert figures == (None,) * 4

@@ -72,7 +72,7 @@ class Steady:
 
 @pytest.mark.parametrize(("mode", "case"), [("sync", SYNC), ("pipelined", PIPELINED)])
 @pytest.mark.parametrize("iterations", [1, 2, 20])
-def test_what_a_mode_records_adds_up(
+def test_the_records_of_a_mode_add_up(
     mode: schemas.ModeName, case: Case, iterations: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     backend = Steady()
@@ -115,7 +115,7 @@ def test_a_sample_that_belongs_to_no_block_is_a_mismatch() -> None:
         (1, 60, "C"),  # recompiles once
     ],
 )
-def test_time_in_long_iterations_is_not_what_the_median_shows(long: int, times_longer: int, caps: str | None) -> None:
+def test_time_in_long_iterations_is_not_in_the_median(long: int, times_longer: int, caps: str | None) -> None:
     samples = tuple(MS * (times_longer if number < long else 1) for number in range(100))
     blocks = (Block(iterations=100, wall_ns=sum(samples)),)
     result = flags.long_iterations([record(samples, blocks, number) for number in (1, 2, 3)])

@@ -26,7 +26,7 @@ def test_names_choose_groups_paths_and_classes() -> None:
     assert names_of(["Linear"]) == names_of(None) == ["(model)", "body", "head"]
 
 
-def test_a_depth_adds_what_is_deeper() -> None:
+def test_a_depth_adds_deeper_modules() -> None:
     (layer,) = some_layers(FOLDER, CaseProfile(MODEL, PARTS, None), None, 0).layers
     assert (layer.name, layer.self_ns) == ("(model)", 1000)
 

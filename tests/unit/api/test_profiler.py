@@ -155,7 +155,7 @@ def test_a_saved_program_is_a_model_by_its_path(tmp_path: Path) -> None:
         ModelProfiler(tmp_path / "model.txt", folder=tmp_path / "runs")
 
 
-def test_it_says_what_it_is(tmp_path: Path) -> None:
+def test_its_text_names_it(tmp_path: Path) -> None:
     profiler = ModelProfiler("resnet18", precision="bf16", backend="openvino", folder=tmp_path)
     assert repr(profiler) == f"ModelProfiler(resnet18, openvino, bf16 on cpu, folder={tmp_path})"
 

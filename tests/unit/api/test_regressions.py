@@ -47,7 +47,7 @@ def test_a_slower_run_regresses_and_the_answer_is_returned(summary: Summary, tmp
     assert "SLOWER" in results._repr_html_()
 
 
-def test_what_is_allowed_does_not_regress(summary: Summary, tmp_path: Path) -> None:
+def test_a_change_within_the_allowance_does_not_regress(summary: Summary, tmp_path: Path) -> None:
     before, after = stored(summary, tmp_path / "before"), stored(summary, tmp_path / "after", 1.2)
     assert detect_regressions(before, after)
     assert not detect_regressions(str(before.folder), after.folder, "50%")

@@ -37,7 +37,7 @@ def test_an_unknown_choice_names_the_near_one() -> None:
     assert raised.value.hint.startswith("Did you mean `batch_size`?")
 
 
-def test_what_is_no_dictionary_is_no_configuration() -> None:
+def test_a_value_that_is_no_dictionary_is_no_configuration() -> None:
     with pytest.raises(UsageError, match="'onnxruntime' is no configuration"):
         matrix_block("onnxruntime", USUAL)  # type: ignore[arg-type]
 
@@ -80,12 +80,12 @@ def test_the_configuration_is_one_that_the_plan_stage_reads() -> None:
 
 
 @pytest.mark.parametrize("timing", [Timing(num_runs=0), Timing(rounds=0), Timing(warmup_runs=-1), Timing(num_runs=1.5)])  # type: ignore[arg-type]
-def test_what_counts_nothing_is_refused(timing: Timing) -> None:
+def test_a_number_that_counts_nothing_is_refused(timing: Timing) -> None:
     with pytest.raises(UsageError, match="is no number of runs"):
         measurement_data({}, Subject("resnet18", "resnet18"), timing)
 
 
-def test_what_no_file_can_hold_is_refused(tmp_path: Path) -> None:
+def test_a_value_that_no_file_can_hold_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="Object of type object is not JSON"):
         folder_of(tmp_path, "net", {"measurement": {"rounds": object()}})
 

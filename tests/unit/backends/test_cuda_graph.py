@@ -30,7 +30,7 @@ def captured(gpu: FakeGpu, enqueue: Any) -> Any:
     return importlib.import_module("harness.backends.cuda.graph").Graph(Stream(gpu), enqueue)
 
 
-def test_what_is_enqueued_is_written_down_once_and_done_at_each_launch(gpu: FakeGpu) -> None:
+def test_enqueued_work_is_recorded_once_and_done_at_each_launch(gpu: FakeGpu) -> None:
     done: list[str] = []
     graph = captured(gpu, lambda: gpu.enqueue("kernel", lambda: done.append("kernel")))
     assert done == []
@@ -49,7 +49,7 @@ def test_a_refused_launch_is_an_error_and_not_a_very_short_time(gpu: FakeGpu, ru
 
 
 @pytest.mark.parametrize("step", ["cudaStreamBeginCapture", "cudaStreamEndCapture", "cudaGraphInstantiate"])
-def test_what_cannot_be_captured_names_the_reason_and_another_setting(gpu: FakeGpu, runtime: Any, step: str) -> None:
+def test_a_failed_capture_names_the_reason_and_another_setting(gpu: FakeGpu, runtime: Any, step: str) -> None:
     setattr(runtime, step, lambda *_arguments: (Code.cudaErrorStreamCaptureUnsupported, None))
     with pytest.raises(CaseError, match="could not be captured: cudaErrorStreamCaptureUnsupported") as caught:
         captured(gpu, lambda: None)

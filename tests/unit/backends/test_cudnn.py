@@ -209,7 +209,7 @@ def test_further_kernels_are_generated_where_the_first_is_promising(
     assert sum(name.startswith("generated") for name in library.built) == compiled
 
 
-def test_a_later_process_builds_what_an_earlier_one_tuned_and_nothing_else(library: fake.Library, make: Make) -> None:
+def test_a_later_process_builds_only_the_plans_that_an_earlier_one_tuned(library: fake.Library, make: Make) -> None:
     first = make()
     first.load()
     assert not first.compile_cached()
@@ -225,7 +225,7 @@ def test_a_later_process_builds_what_an_earlier_one_tuned_and_nothing_else(libra
 
 
 @pytest.mark.parametrize("other", [{"version": 92000}, {"name": "Another GPU"}], ids=["cudnn", "gpu"])
-def test_what_was_tuned_elsewhere_is_tuned_again(
+def test_plans_tuned_elsewhere_are_tuned_again(
     library: fake.Library, make: Make, gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch, other: Any
 ) -> None:
     ready(make())

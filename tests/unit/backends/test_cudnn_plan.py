@@ -149,7 +149,7 @@ def test_channels_lie_innermost_in_fp16() -> None:
         ([node("Conv", "x w", "c"), node("Flatten", "c", "y")], "an output that is a flattened picture"),
     ],
 )
-def test_what_it_does_not_run_is_refused_by_name(nodes: Any, reason: str) -> None:
+def test_an_operator_that_it_does_not_run_is_refused_by_name(nodes: Any, reason: str) -> None:
     graph = model(nodes, "y", w=random(8, 3, 3, 3), axes=np.array([1]))
     with pytest.raises(NotSupportedError, match=reason) as caught:
         layer_plan(graph, (2, 3, 9, 8))

@@ -48,7 +48,7 @@ def test_models_that_a_library_cannot_load_are_skipped_with_the_reason() -> None
 
 
 @pytest.mark.parametrize(("backend", "precision"), [("ort-genai", "fp32"), ("llamacpp", "int4")])
-def test_a_missing_optional_library_is_a_skipped_case_with_what_to_install(
+def test_a_missing_optional_library_is_a_skipped_case_with_the_command_to_install_it(
     backend: str, precision: Precision, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
@@ -86,7 +86,7 @@ def test_the_file_of_int8_is_made_after_that_of_fp32() -> None:
 
 
 @pytest.mark.parametrize(("bits", "level", "word"), [(8, 4, "int8"), (4, 4, "4-bit weights multiplied in int8")])
-def test_products_are_counted_by_what_ran(bits: int, level: int, word: str) -> None:
+def test_products_are_counted_by_the_precision_that_ran(bits: int, level: int, word: str) -> None:
     onnx = pytest.importorskip("onnx")
     block = onnx.helper.make_node("MatMulNBits", ["x", "w"], ["y"], bits=bits, accuracy_level=level)
     assert count_products(["MatMulNBits", "MatMulNBits", "Softmax", "MatMul"], [block]) == {word: 2, "fp32": 1}

@@ -135,13 +135,13 @@ def test_without_a_batch_of_32_the_nearest_is_tuned_for(batches: tuple[int, ...]
     assert "-s" not in engine_name(result)
 
 
-def test_what_does_not_decide_an_engine_makes_no_second_one() -> None:
+def test_a_setting_that_does_not_decide_an_engine_makes_no_second_one() -> None:
     plain: Options = {"profiles": "static"}
     assert len(asked((case(8), STATIC), (case(8), plain), (case(8, mode="offline"), STATIC))) == 1
 
 
 @pytest.mark.parametrize("more", [{"fp16_io": True}, {"workspace_mib": 64}, {"optimization_level": 5}])
-def test_what_decides_an_engine_makes_another_one(more: dict[str, Any]) -> None:
+def test_a_setting_that_decides_an_engine_makes_another_one(more: dict[str, Any]) -> None:
     first, other = asked((case(8), STATIC), (case(8), {**STATIC, **more}))
     assert engine_name(first) != engine_name(other)
 
@@ -166,7 +166,7 @@ def test_the_key_changes_with_the_place(field: str) -> None:
     assert engine_key(request, HERE) != engine_key(request, elsewhere)
 
 
-def test_the_engine_of_a_case_is_found_among_others() -> None:
+def test_the_engine_of_a_case_is_selected_from_others() -> None:
     cases = [(case(batch), options) for batch in (1, 8) for options in (STATIC, DYNAMIC)]
     records = [record(entry) for entry in asked(*cases)]
     assert len(records) == 3
@@ -187,7 +187,7 @@ def test_a_dynamic_engine_of_a_single_shape_still_serves_its_setting_and_no_othe
     "other", [case(9), case(8, 129), case(8, precision="fp32")], ids=["batch", "sequence", "precision"]
 )
 @pytest.mark.parametrize("options", [STATIC, DYNAMIC], ids=["static", "dynamic"])
-def test_a_case_outside_of_every_engine_says_what_to_type(other: Case, options: Options) -> None:
+def test_a_case_outside_of_every_engine_names_the_next_command(other: Case, options: Options) -> None:
     records = [record(entry) for entry in asked((case(1), options), (case(8), options))]
     with pytest.raises(MissingInputError, match=r"no (fp16|fp32) engine of bert-base for batch") as caught:
         engine_for(other, options, export(), records, HERE)

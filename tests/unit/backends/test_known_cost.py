@@ -150,7 +150,7 @@ def test_a_whole_case_on_a_gpu_has_the_duration_on_its_clock(
     assert driver[-1] == "pop"
 
 
-def test_the_kernel_is_what_its_source_says() -> None:
+def test_the_kernel_is_compiled_from_its_source() -> None:
     nvcc = shutil.which("nvcc") or shutil.which("nvcc", path="/usr/local/cuda/bin")
     if nvcc is None or "release 13.0" not in _output(nvcc, "--version"):
         pytest.skip("no nvcc 13.0 here, which spin.ptx was made with")

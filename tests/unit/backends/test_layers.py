@@ -13,7 +13,7 @@ M = 1_000_000
 
 
 class Engine:
-    """Stands for an ICudaEngine: its inspector answers as TensorRT does."""
+    """Replaces an ICudaEngine: its inspector answers as TensorRT does."""
 
     def __init__(self, layers: list[Any]) -> None:
         self.text = json.dumps({"Layers": layers, "Bindings": ["image"]})
@@ -52,7 +52,7 @@ def test_a_type_that_is_not_known_keeps_its_own_name() -> None:
 
 
 @pytest.mark.parametrize(
-    ("found", "asked", "told"),
+    ("found", "asked", "shown"),
     [
         ({"fp16": 50, "fp32": 3}, "fp16", "fp16"),
         ({"fp16": 3, "fp32": 50}, "fp16", "fp32"),
@@ -62,17 +62,17 @@ def test_a_type_that_is_not_known_keeps_its_own_name() -> None:
         ({"int8": 40, "fp16": 13}, "int8", "int8"),
     ],
 )
-def test_most_layers_with_weights_decide(found: dict[str, int], asked: str, told: str) -> None:
-    assert precision_of(found, asked, engine_bytes=1, parameters=None) == told
+def test_most_layers_with_weights_decide(found: dict[str, int], asked: str, shown: str) -> None:
+    assert precision_of(found, asked, engine_bytes=1, parameters=None) == shown
 
 
 @pytest.mark.parametrize(
-    ("bytes_a_weight", "asked", "told"),
+    ("bytes_a_weight", "asked", "shown"),
     [(2.1, "fp16", "fp16"), (4.2, "fp16", "fp32"), (4.2, "fp32", "fp32"), (4.2, "tf32", "tf32"), (2.1, "fp32", "fp16")],
 )
-def test_of_a_fused_engine_the_size_of_its_weights_decides(bytes_a_weight: float, asked: str, told: str) -> None:
-    assert precision_of({"fused": 1}, asked, int(bytes_a_weight * 110 * M), parameters=110 * M) == told
-    assert precision_of({"fused": 1, "fp32": 1}, asked, int(bytes_a_weight * 110 * M), parameters=110 * M) == told
+def test_of_a_fused_engine_the_size_of_its_weights_decides(bytes_a_weight: float, asked: str, shown: str) -> None:
+    assert precision_of({"fused": 1}, asked, int(bytes_a_weight * 110 * M), parameters=110 * M) == shown
+    assert precision_of({"fused": 1, "fp32": 1}, asked, int(bytes_a_weight * 110 * M), parameters=110 * M) == shown
 
 
 def test_tables_that_are_only_looked_up_may_lie_in_fp32() -> None:

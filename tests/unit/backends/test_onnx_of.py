@@ -27,7 +27,7 @@ def export(plain: tuple[Precision, ...] = ("fp32", "fp16", "int8"), forms: tuple
     ("precision", "loaded"),
     [("fp32", "fp32"), ("tf32", "fp32"), ("bf16", "fp32"), ("fp16", "fp16"), ("int8", "int8")],
 )
-def test_each_precision_has_its_file_and_what_is_computed_from_fp32_the_fp32_one(
+def test_each_precision_has_its_file_and_precisions_made_from_fp32_have_the_fp32_file(
     precision: Precision, loaded: str
 ) -> None:
     assert onnx_artifact(export(), precision).path == loaded
@@ -39,9 +39,7 @@ def test_each_precision_has_its_file_and_what_is_computed_from_fp32_the_fp32_one
     ("precision", "variant", "absent"),
     [("fp16", None, "fp16"), ("tf32", "fused", "fp32-fused"), ("fp16", "fused", "fp16-fused")],
 )
-def test_another_file_is_never_taken_for_one_that_is_not_there(
-    precision: Precision, variant: str | None, absent: str
-) -> None:
+def test_another_file_never_replaces_a_missing_one(precision: Precision, variant: str | None, absent: str) -> None:
     without = export(plain=("fp32", "int8"), forms=("fp32-opset17", "fp16-opset17"))
     with pytest.raises(MissingInputError) as caught:
         onnx_artifact(without, precision, variant)

@@ -157,7 +157,7 @@ def test_choosing_enqueues_nothing_and_an_inference_is_one_launch(gpu: FakeGpu, 
     assert gpu.calls == ["launch"]
 
 
-def test_at_the_transfer_boundary_one_graph_serves_what_is_copied(gpu: FakeGpu, make: Make) -> None:
+def test_at_the_transfer_boundary_one_graph_serves_the_copied_inputs(gpu: FakeGpu, make: Make) -> None:
     backend = make({"graph": True}, boundary="transfer")
     backend.load()
     for index in (1, 3):
@@ -184,7 +184,7 @@ def test_batches_in_flight_never_meet(gpu: FakeGpu, make: Make, graph: bool, see
 
 @pytest.mark.parametrize("graph", [True, False])
 @pytest.mark.parametrize("seed", overlapped.SEEDS)
-def test_what_one_thread_issues_to_several_streams_never_meets(
+def test_work_of_one_thread_on_several_streams_shares_no_memory(
     gpu: FakeGpu, runtime: Runtime, make: Make, graph: bool, seed: int
 ) -> None:
     places = [make({"graph": graph}) for _ in range(2)]
@@ -199,7 +199,7 @@ def test_what_one_thread_issues_to_several_streams_never_meets(
     assert (len(issued.answers), issued.most, set(issued.places)) == (40, 2, {0, 1})
 
 
-def test_what_is_fed_is_what_is_computed(make: Make) -> None:
+def test_the_outputs_are_those_of_the_given_inputs(make: Make) -> None:
     backend = make({"graph": True}, boundary="e2e")
     backend.load()
     backend.feed({"ids": BATCHES[2]["ids"].astype(np.int32)})
@@ -282,7 +282,7 @@ def test_a_model_that_cannot_be_captured_names_the_setting_to_take(runtime: Runt
     assert "`plain`" in caught.value.hint
 
 
-def test_running_out_of_memory_stays_what_it_is(runtime: Runtime, make: Make) -> None:
+def test_running_out_of_memory_stays_that_error(runtime: Runtime, make: Make) -> None:
     runtime.fails = ValueError("Failed to allocate memory for requested buffer of size 8")
     with pytest.raises(ValueError, match="Failed to allocate"):
         make({"graph": True}).load()
@@ -319,7 +319,7 @@ def test_engines_of_its_tensorrt_provider_are_built_by_compile_and_kept(
     assert (placement.settings["nodes_tensorrt"], placement.settings["nodes_cuda"]) == (1, 1)
 
 
-def test_without_tensorrt_the_row_says_what_is_missing(runtime: Runtime, make: Make) -> None:
+def test_without_tensorrt_the_row_names_the_missing_library(runtime: Runtime, make: Make) -> None:
     runtime.fails = RuntimeError("Please install TensorRT libraries as mentioned in the GPU requirements page")
     backend = make(target="harness.backends.onnxruntime.cuda:OnnxRuntimeTensorrt")
     backend.load()

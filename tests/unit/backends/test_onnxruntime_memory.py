@@ -22,7 +22,7 @@ def run(*in_use: int, change: int) -> ProfiledRun:
     return ProfiledRun(1, nodes)
 
 
-def test_the_peak_is_that_of_the_last_run_beyond_what_was_there_before_the_first() -> None:
+def test_the_peak_is_that_of_the_last_run_less_the_memory_before_the_first() -> None:
     assert peak_beyond_start([run(1_100, 1_700, 1_400, change=100)]) == 700
     # The second run lies in one block, taken before its first node.
     assert peak_beyond_start([run(1_100, 1_700, 1_400, change=100), run(1_720, 1_720, change=0)]) == 720
@@ -47,10 +47,10 @@ def test_the_worker_says_why_nothing_was_measured(monkeypatch: pytest.MonkeyPatc
     from harness.processes import profile_worker
 
     def refuse(_: BackendJob) -> tuple[int, str]:
-        raise UnavailableError("nobody tells", "Nothing to do.")
+        raise UnavailableError("unknown", "Nothing to do.")
 
     given = BackendJob(None, None, None, (), 1, None)  # type: ignore[arg-type]
     monkeypatch.setattr(profile_worker, "import_target", lambda _: refuse)
-    assert profile_worker.measure_peak_memory("a:b", given) == (None, "not measured: nobody tells")
+    assert profile_worker.measure_peak_memory("a:b", given) == (None, "not measured: unknown")
     monkeypatch.setattr(profile_worker, "import_target", lambda _: lambda _: (7, "counted"))
     assert profile_worker.measure_peak_memory("a:b", given) == (7, "counted")

@@ -54,7 +54,7 @@ def test_copies_between_the_devices_are_shown() -> None:
     assert node_counts([Ran(CUDA, "MatMul", 4096)]) == {"nodes_cuda": 1}
 
 
-def test_removed_padding_is_read_from_what_ran() -> None:
+def test_removed_padding_is_read_from_the_nodes_that_ran() -> None:
     ran = [Ran(CUDA, "RemovePadding", 4096), Ran(CUDA, "PackedAttention", 4096), Ran(CUDA, "RestorePadding", 4096)]
     assert node_counts(ran) == {"removes_padding": True, "nodes_cuda": 3}
 

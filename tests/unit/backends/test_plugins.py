@@ -99,7 +99,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("kind", BROKEN)
-def test_a_broken_package_is_named_and_harms_no_other(site: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_package_is_named_and_harms_no_other(site: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "tensorrt", types.ModuleType("tensorrt"))  # so that the end of the test undoes it
     monkeypatch.delitem(sys.modules, "tensorrt")
     code, words = BROKEN[kind]
@@ -173,7 +173,7 @@ def test_of_two_versions_on_the_path_the_first_counts(site: Path, monkeypatch: p
     assert [point.origin for point in installed(GROUP)[0]] == ["plugin_shadowed 2.0"]
 
 
-def test_who_asks_for_a_broken_one_gets_its_two_lines(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_plan_with_a_failed_plugin_gets_its_two_lines(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(backends, "BACKENDS", plug(site, "plugin_asked", code="raise OSError('gone')\n"))
     with pytest.raises(ConfigError, match=r"`new` of plugin_asked 1.0 cannot be used: OSError: gone"):
         backend_info("new")

@@ -45,7 +45,7 @@ BLOCK = NodeIndex(
 )
 
 
-def test_what_was_fused_behind_a_convolution_without_a_name_belongs_to_it() -> None:
+def test_an_operator_fused_behind_a_convolution_without_a_name_belongs_to_it() -> None:
     """ONNX Runtime's NCHWc kernels name their tensors again, and one with a sum keeps the convolution's name."""
     results = members(
         BLOCK,
@@ -62,7 +62,7 @@ def test_what_was_fused_behind_a_convolution_without_a_name_belongs_to_it() -> N
     }
 
 
-def test_a_fused_kernel_reaches_back_to_what_other_kernels_made() -> None:
+def test_a_fused_kernel_reaches_back_to_the_outputs_of_other_kernels() -> None:
     original = NodeIndex(
         (
             node("MatMul", "x w", "product", "out.dense"),
@@ -94,7 +94,7 @@ def test_arithmetic_of_shapes_that_was_folded_away_belongs_to_no_kernel() -> Non
     }
 
 
-def test_a_kernel_is_its_product_else_what_it_is_named_after_else_its_last_member() -> None:
+def test_a_kernel_is_its_product_else_the_member_in_its_name_else_its_last_member() -> None:
     convolution, _, _, addition, relu, *_ = BLOCK.nodes
     norm = node("LayerNormalization", "s", "n")
     bias = node("Add", "p b", "l", "fc1", "fc1", "Linear")
@@ -114,7 +114,7 @@ def test_a_convolution_with_the_scope_of_the_folded_normalisation_is_a_convoluti
     assert module_and_group((own,), "Transpose") == ("layer.0.attention", "attention")
 
 
-def test_a_kernel_of_several_modules_is_in_what_they_have_in_common() -> None:
+def test_a_kernel_of_several_modules_is_in_their_common_parent() -> None:
     query = node("MatMul", "x w", "q", "layer.0.attention.query", "attention", "Linear")
     key = node("MatMul", "x v", "k", "layer.0.attention.key", "attention", "Linear")
     dense = node("MatMul", "k u", "d", "layer.0.mlp.fc1", "mlp", "Linear")
@@ -191,8 +191,8 @@ def test_a_fused_kernel_is_at_the_place_of_its_last_member(tmp_path: Path) -> No
 
 
 def event(name: str, start: int, length: int, category: str = "Node", **about: Any) -> dict[str, Any]:
-    told = {"op_name": "Conv", "output_type_shape": [{"float": [1, 8]}], "output_size": "32", **about}
-    return {"cat": category, "name": name, "ts": start, "dur": length, "args": told}
+    shown = {"op_name": "Conv", "output_type_shape": [{"float": [1, 8]}], "output_size": "32", **about}
+    return {"cat": category, "name": name, "ts": start, "dur": length, "args": shown}
 
 
 def run(start: int, first: int, second: int) -> list[dict[str, Any]]:
@@ -233,7 +233,7 @@ def test_every_kernel_of_one_launch_counts_and_work_without_a_launch_is_in_no_no
     def traced(category: str, dur: float, **args: int) -> dict[str, Any]:
         return {"ph": "X", "cat": category, "name": category, "ts": 5.0, "dur": dur, "args": args}
 
-    told = [{"cat": "Node", "name": "a_kernel_time", "ts": 0, "dur": 10, "args": {}}]
+    shown = [{"cat": "Node", "name": "a_kernel_time", "ts": 0, "dur": 10, "args": {}}]
     trace = [
         traced("cuda_runtime", 1.0, correlation=7),
         traced("cuda_runtime", 1.0),
@@ -241,7 +241,7 @@ def test_every_kernel_of_one_launch_counts_and_work_without_a_launch_is_in_no_no
         traced("kernel", 3.0, correlation=7),
         traced("kernel", 5.0),
     ]
-    (result,), share = with_gpu_times(told, 0, trace, 0)
+    (result,), share = with_gpu_times(shown, 0, trace, 0)
     assert (result["dur"], share) == (5.0, 0.5)
 
 

@@ -1,4 +1,4 @@
-"""TensorRT's layers: what their names tell, and a profile by the GPU that computes."""
+"""TensorRT's layers: what their names show, and a profile by the GPU that computes."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_layers_are_listed_in_order_with_their_members(profiler: Any, tmp_path: 
         ("reshape_after_/fc/Gemm", 0, (), "other"),
     ]
     assert "Profiled without the CUDA graph that the case is timed with." in result.notes
-    assert not any("fp32 file" in note for note in result.notes)  # it is not needed: the names tell all
+    assert not any("fp32 file" in note for note in result.notes)  # it is not needed: the names show all
     trace = json.loads((tmp_path / "out" / result.traces[0]).read_text())["traceEvents"]
     assert [entry["dur"] for entry in trace if entry["ph"] == "X"] == [250, 1500, 0]
 
@@ -111,7 +111,7 @@ def test_a_layer_without_a_module_has_a_reason(profiler: Any, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(("used", "read"), [("fp16-opset17.onnx", "older"), ("fp16.onnx", "newer")])
-def test_the_graph_is_of_the_exporter_that_wrote_what_the_engine_was_built_from(
+def test_the_graph_is_of_the_exporter_that_wrote_the_engines_file(
     profiler: Any, tmp_path: Path, used: str, read: str
 ) -> None:
     onnx = pytest.importorskip("onnx")

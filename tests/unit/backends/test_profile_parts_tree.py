@@ -23,7 +23,7 @@ def marks(text: str) -> list[SpanMark]:
     return result
 
 
-def test_self_time_is_what_the_parts_inside_leave() -> None:
+def test_self_time_is_the_total_less_the_parts_inside() -> None:
     results = times_of_run(marks("model( 10 a( 5 a) 3 b( 7 c( 20 c) 1 b) 4 model)"))
     assert results == {
         "model": PartTimes(1, 50, 17),
@@ -65,7 +65,7 @@ def test_a_part_that_only_some_runs_had_counts_as_nothing_in_the_others() -> Non
     assert results["a"] == PartTimes(0.5, 4, 4)
 
 
-def test_spans_of_a_trace_start_with_what_holds_the_others() -> None:
+def test_spans_of_a_trace_start_with_the_outermost() -> None:
     assert [(span.name, span.duration_ns) for span in spans_of_run(marks("m( a( 5 a) 2 b( 1 b) m)"))] == [
         ("m", 8),
         ("a", 5),
@@ -84,16 +84,16 @@ def test_a_single_run_is_its_own_middle_and_none_has_no_middle() -> None:
         middle_runs([])
 
 
-def test_a_trace_is_what_chrome_reads(tmp_path: Path) -> None:
+def test_a_trace_has_the_format_of_chrome(tmp_path: Path) -> None:
     file = tmp_path / "new" / "x.trace.json"
     save_trace(
         file, "a case", [*spans_back_to_back([("a", "Conv", 1500), ("b", "Relu", 500)]), Span("c", "k", 5, 6, {"x": 1})]
     )
-    told = json.loads(file.read_text())["traceEvents"]
-    assert told[0]["args"] == {"name": "a case"}
-    assert [(event["ph"], event["name"], event["ts"], event["dur"]) for event in told[1:]] == [
+    shown = json.loads(file.read_text())["traceEvents"]
+    assert shown[0]["args"] == {"name": "a case"}
+    assert [(event["ph"], event["name"], event["ts"], event["dur"]) for event in shown[1:]] == [
         ("X", "a", 0, 1.5),
         ("X", "b", 1.5, 0.5),
         ("X", "c", 0.005, 0.006),
     ]
-    assert told[3]["args"] == {"x": 1}
+    assert shown[3]["args"] == {"x": 1}

@@ -49,7 +49,7 @@ def test_no_class_that_infers_is_left_out_of_the_table() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_what_it_requires_and_preloads_are_modules(name: str) -> None:
+def test_its_required_and_preloaded_names_are_modules(name: str) -> None:
     info = backend_info(name)
     for module in info.requires:
         assert "." not in module  # its absence is asked with find_spec, which imports the parents of dotted names

@@ -219,7 +219,7 @@ def test_batches_in_flight_never_meet(gpu: FakeGpu, make: Make, options: Any, se
 
 @pytest.mark.parametrize("options", [GRAPH, PLAIN], ids=["graph", "plain"])
 @pytest.mark.parametrize("seed", overlapped.SEEDS)
-def test_what_one_thread_issues_to_several_streams_never_meets(
+def test_work_of_one_thread_on_several_streams_shares_no_memory(
     gpu: FakeGpu, make: Make, options: Any, seed: int
 ) -> None:
     places = [make(options=options) for _ in range(3)]
@@ -271,9 +271,9 @@ def test_placement_is_read_from_the_engine_and_not_from_the_label(gpu: FakeGpu, 
     assert placement.dtype_census == {"fp32": 5, "fp16": 1}
 
 
-@pytest.mark.parametrize(("multiplied", "told"), [(1000, "fp32"), (400, "fp16")])
-def test_what_lies_in_lookup_tables_is_known_from_the_export(
-    gpu: FakeGpu, make: Make, multiplied: int, told: str
+@pytest.mark.parametrize(("multiplied", "shown"), [(1000, "fp32"), (400, "fp16")])
+def test_the_bytes_of_lookup_tables_are_known_from_the_export(
+    gpu: FakeGpu, make: Make, multiplied: int, shown: str
 ) -> None:
     file = Artifact(path="engines/it.plan", sha256="0", size_bytes=3300)
     backend = make(precisions={"fused": 1}, engine=file)
@@ -282,7 +282,7 @@ def test_what_lies_in_lookup_tables_is_known_from_the_export(
     )
     backend.job = replace(backend.job, export=export().model_copy(update={"work": (counted,)}))
     backend.load()
-    assert backend.placement().precision == told
+    assert backend.placement().precision == shown
 
 
 @pytest.mark.parametrize("options", [GRAPH, PLAIN], ids=["graph", "plain"])

@@ -73,9 +73,9 @@ def test_a_precision_without_a_flag_is_refused(library: Any, tmp_path: Path) -> 
 
 
 def test_without_cudnn_the_sources_that_need_it_are_left_out_and_this_is_reported(library: Any, tmp_path: Path) -> None:
-    told = build(tmp_path).builder
+    listed = build(tmp_path).builder
     assert library.Builder.made[0][1].sources == 1 << 3 | 1 << 4
-    assert told["tactic_sources"] == "EDGE_MASK_CONVOLUTIONS, JIT_CONVOLUTIONS"
+    assert listed["tactic_sources"] == "EDGE_MASK_CONVOLUTIONS, JIT_CONVOLUTIONS"
 
 
 class Library:
@@ -93,9 +93,9 @@ def test_a_library_that_does_nothing_is_distinguished_from_a_real_one(
     library: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: int, restricted: bool
 ) -> None:
     monkeypatch.setattr(ctypes, "CDLL", lambda _name: Library(version))
-    told = build(tmp_path).builder
+    listed = build(tmp_path).builder
     assert (library.Builder.made[0][1].sources is not None) == restricted
-    assert ("JIT" in told["tactic_sources"]) == restricted
+    assert ("JIT" in listed["tactic_sources"]) == restricted
 
 
 def test_floating_layers_that_may_overflow_are_kept_in_fp32_and_named(library: Any, tmp_path: Path) -> None:
@@ -142,7 +142,7 @@ def test_a_library_that_has_no_builder_gives_its_reason(monkeypatch: pytest.Monk
     ("stored", "grown"),
     [(b"", b"+kernels"), (b"old", b"old+kernels"), (b"damaged", b"+kernels"), (b"of another driver", b"+kernels")],
 )
-def test_what_earlier_builds_learned_is_used_where_it_fits(
+def test_timings_of_earlier_builds_are_used_where_they_fit(
     library: Any, tmp_path: Path, stored: bytes, grown: bytes
 ) -> None:
     assert build(tmp_path, cache=stored).timing_cache == grown

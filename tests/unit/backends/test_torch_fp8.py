@@ -26,7 +26,7 @@ def rows(*shape: int, seed: int = 0) -> Any:
     return values * 10.0 ** torch.linspace(-4, 4, shape[0])[:, None]
 
 
-def test_a_value_is_off_by_half_a_step_of_its_own_magnitude_at_most() -> None:
+def test_a_value_is_off_by_no_more_than_half_a_step_of_its_own_magnitude() -> None:
     values = rows(64, 96)
     result, scales = quantised(values)
     assert result.dtype == torch.float8_e4m3fn
@@ -38,7 +38,7 @@ def test_a_value_is_off_by_half_a_step_of_its_own_magnitude_at_most() -> None:
     assert bool((result.float().abs().amax(1) == 448).all())  # the largest of each row uses the whole range
 
 
-def test_zeros_stay_zeros_and_what_is_no_number_is_not_hidden() -> None:
+def test_zeros_stay_zeros_and_nan_and_infinity_are_not_hidden() -> None:
     result, scales = quantised(torch.tensor([[0.0, 0.0], [1.0, float("nan")], [1.0, float("inf")]]))
     assert result[0].float().tolist() == [0.0, 0.0]
     assert bool(torch.isfinite(scales[0]).all())
@@ -101,7 +101,7 @@ def test_only_layers_that_are_called_and_fit_are_replaced() -> None:
     assert (results["fp8_layers"], results["other_linear_layers"]) == (1, 5)
 
 
-def test_weights_are_quantised_from_fp32_not_from_what_computes_between() -> None:
+def test_weights_are_quantised_from_fp32_not_from_the_precision_between() -> None:
     module = nn.Sequential(nn.Linear(32, 32))
     expected, _ = quantised(module[0].weight.detach())
     made = in_fp8(module, moved, torch.bfloat16)

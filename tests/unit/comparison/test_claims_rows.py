@@ -49,7 +49,7 @@ def judged(found: Claim, against: Summary | None = SUMMARY, **left_out: str) -> 
     return {row.name: row for row in rows_of(found, against, left_out)}
 
 
-def test_what_was_measured_as_published_is_reproduced() -> None:
+def test_a_case_measured_as_published_is_reproduced() -> None:
     rows = judged(claim())
     assert {row.verdict for row in rows.values()} == {"REPRODUCED"}
     assert all(row.differences == () for row in rows.values())
@@ -142,7 +142,7 @@ def test_a_ratio_is_per_sample_where_the_published_batches_differ() -> None:
     assert judged(result)["ort / eager"].published == pytest.approx(8237 / 4218)
 
 
-def test_models_versions_and_what_is_known_beforehand_are_named() -> None:
+def test_models_versions_and_known_differences_are_named() -> None:
     known = {"name": "server", "published": "Triton", "here": "none", "refuses": True}
     result = claim(
         models=[{"name": "resnet50", "published": "ResNet50 v1.5"}],
@@ -171,7 +171,7 @@ def test_without_a_summary_the_reasons_of_the_plan_are_given() -> None:
     assert "fewer than two of them" in str(rows["vino < ort < eager"].reason)
 
 
-def test_an_order_is_judged_over_what_was_measured_and_names_the_rest() -> None:
+def test_an_order_is_judged_over_the_measured_cases_and_names_the_rest() -> None:
     def event(case: Case, record: Measured) -> Measured | Failed:
         return failed(case, record.round) if case.backend == "openvino" else record
 

@@ -68,13 +68,13 @@ def test_one_round_decides_nothing() -> None:
     assert "ROUNDS=" in str(judged.reason)
 
 
-def test_the_tolerance_of_a_ratio_is_what_two_values_may_be_off_together() -> None:
+def test_the_tolerance_of_a_ratio_is_that_of_its_two_values_together() -> None:
     apart = (1 + VALUE_TOLERANCE) / (1 - VALUE_TOLERANCE) - 1
     assert pytest.approx(apart, abs=0.006) == RATIO_TOLERANCE
 
 
 @given(st.floats(0.01, 1e5), st.floats(0.01, 0.09), st.floats(0.0, 0.09))
-def test_what_is_measured_exactly_is_reproduced(published: float, tolerance: float, half: float) -> None:
+def test_a_value_measured_exactly_is_reproduced(published: float, tolerance: float, half: float) -> None:
     half = min(half, tolerance)
     assert judge(band(published, half), band(published, tolerance)).verdict == "REPRODUCED"
 

@@ -71,7 +71,7 @@ def compare(baseline: Summary, current: Summary, margins: Margins | None = None)
 
 
 @given(medians, medians)
-def test_a_ratio_is_what_a_reader_gets_who_divides_the_medians(over: list[float], under: list[float]) -> None:
+def test_a_ratio_is_the_quotient_of_the_medians(over: list[float], under: list[float]) -> None:
     ratio = ratio_of_medians(over, under)
     assert ratio is not None
     assert ratio.value == estimators.median(over) / estimators.median(under)
@@ -192,7 +192,7 @@ def test_the_other_way_round_it_is_faster() -> None:
 
 
 @pytest.mark.parametrize(("factor", "fails"), [(1.03, False), (1.08, True)])
-def test_a_slow_down_within_what_is_allowed_is_named_and_passes(factor: float, fails: bool) -> None:
+def test_a_slow_down_within_the_allowance_is_named_and_passes(factor: float, fails: bool) -> None:
     rows = compare(summary_of(1), summary_of(2, slowed("openvino", factor)), Margins(0.01, 0.05))
     assert (rows["openvino"].verdict, rows["openvino"].fails) == ("SLOWER", fails)
 
@@ -256,7 +256,7 @@ def test_a_row_without_a_sound_figure_is_not_compared(update: dict[str, Any], re
     assert rows["onnxruntime"].ratio is not None
 
 
-def test_what_both_sides_lack_is_said_once() -> None:
+def test_a_case_that_both_sides_lack_is_reported_once() -> None:
     skip = changed("openvino", status="skipped", grade=None, reason="no kernels", latency_ns=None)
     assert compare(summary_of(1, skip), summary_of(2, skip))["openvino"].reason == "skipped: no kernels"
 
@@ -325,7 +325,7 @@ def test_another_library_is_listed_and_judged() -> None:
         ("machine", {"memory_bytes": (16 << 30) - 4096}, None),
     ],
 )
-def test_what_an_upgrade_brings_is_judged_and_what_the_machine_is_refuses(
+def test_an_upgrade_is_judged_and_another_machine_is_refused(
     part: str, update: dict[str, Any], refuses: bool | None
 ) -> None:
     here = environment()
@@ -362,7 +362,7 @@ def test_code_configuration_and_build_are_information() -> None:
     }
 
 
-def test_what_a_row_ran_on_is_compared_too() -> None:
+def test_the_placement_of_a_row_is_compared_too() -> None:
     def edit(row: Row) -> Row:
         assert row.placement is not None
         placement = row.placement.model_copy(update={"provider": "other", "settings": {"threads": 2, "streams": 1}})
@@ -456,11 +456,11 @@ def test_two_states_of_one_class_are_compared_and_the_difference_is_reported() -
     (row,) = compared(before, after, (), Margins())
     assert row.ratio is not None
     assert (row.case_id, row.model) == (f"pickle-Net-{NEW}-torch-eager-cpu-fp32-b1", f"pickle:Net-{NEW}")
-    told = [
+    shown = [
         (difference.name, difference.baseline, difference.current, difference.refuses)
         for difference in compatibility.differences(before, after)
     ]
-    assert ("state of Net", OLD, NEW, False) in told
+    assert ("state of Net", OLD, NEW, False) in shown
 
 
 @pytest.mark.parametrize(
@@ -472,5 +472,5 @@ def test_two_states_of_one_class_are_compared_and_the_difference_is_reported() -
     ],
     ids=["other shapes", "two states on one side", "nothing known"],
 )
-def test_states_that_nobody_can_pair_stay_new_and_gone(baseline: Summary, current: Summary) -> None:
+def test_states_without_a_pair_stay_new_and_gone(baseline: Summary, current: Summary) -> None:
     assert outcomes(baseline, current) == ["NEW"] * len(current.rows) + ["GONE"]

@@ -19,7 +19,7 @@ def test_a_slow_round_of_both_states_cancels() -> None:
     assert result is not None
     assert result.value == pytest.approx(1.05, abs=1e-3)
     assert judge([result], 0.01, RULES["paired"])[0].verdict == "SLOWER"
-    # Two separate runs could not tell it from their own scatter.
+    # Two separate runs could not distinguish it from their own scatter.
     assert estimators.median_interval(baseline).high > estimators.median(current)  # type: ignore[union-attr]
 
 
@@ -57,13 +57,13 @@ BOUND = 0.09
 
 
 @pytest.mark.parametrize("kind", ["rounds correlate by 0.5", "turns, rounds correlating by 0.5", "normal, 1%"])
-def test_at_most_one_table_in_twenty_raises_a_false_alarm_also_where_rounds_correlate(kind: str) -> None:
+def test_no_more_than_one_table_in_twenty_raises_a_false_alarm_also_where_rounds_correlate(kind: str) -> None:
     alarms, _, _ = simulate(KINDS[kind], TABLES, rows=10, rounds=10, seed=1)
     assert alarms <= BOUND
 
 
 @pytest.mark.parametrize("kind", ["the second of a pair is 1% slower", "drift of 10% over the run"])
-def test_the_order_that_is_drawn_meets_what_a_place_in_the_run_costs(kind: str) -> None:
+def test_the_drawn_order_cancels_the_cost_of_a_place_in_the_run(kind: str) -> None:
     alarms, _, _ = simulate(KINDS[kind], TABLES, rows=10, rounds=6, seed=2)
     assert alarms <= BOUND
 

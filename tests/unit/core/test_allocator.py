@@ -8,7 +8,7 @@ from harness.core.host.environment import ALLOCATOR, allocator_settings
 
 
 @pytest.mark.parametrize(
-    ("variables", "told"),
+    ("variables", "shown"),
     [
         ({"PATH": "/bin", "LD_PRELOAD": "/usr/lib/libcuda.so.1", "GLIBC_TUNABLES": "glibc.pthread.rseq=0"}, None),
         ({"MALLOC_TRIM_THRESHOLD_": "1", "MALLOC_ARENA_MAX": "2"}, "MALLOC_ARENA_MAX=2, MALLOC_TRIM_THRESHOLD_=1"),
@@ -16,5 +16,5 @@ from harness.core.host.environment import ALLOCATOR, allocator_settings
         ({"LD_PRELOAD": "/home/me/libjemalloc.so.2:/usr/lib/libcuda.so.1"}, "LD_PRELOAD=libjemalloc.so.2"),
     ],
 )
-def test_allocator_variables_are_recorded(variables: dict[str, str], told: str | None) -> None:
-    assert allocator_settings(variables) == ({} if told is None else {ALLOCATOR: told})
+def test_allocator_variables_are_recorded(variables: dict[str, str], shown: str | None) -> None:
+    assert allocator_settings(variables) == ({} if shown is None else {ALLOCATOR: shown})

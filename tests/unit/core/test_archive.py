@@ -54,7 +54,7 @@ def member(name: str, **fields: object) -> tarfile.TarInfo:
     return info
 
 
-def test_what_is_packed_comes_out_again(tmp_path: Path) -> None:
+def test_packed_files_come_out_again(tmp_path: Path) -> None:
     assert archive.unpack(put(tmp_path, archive.pack(FILES, FOLDER))) == FILES
 
 

@@ -42,16 +42,16 @@ def test_a_users_mistake_is_two_lines_and_its_code(
     assert (out, err) == ("", "Error: It is not there.\nHint:  Make it.\n")
 
 
-def test_what_a_library_says_in_several_lines_is_still_two(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_message_of_a_library_of_several_lines_is_still_two(capsys: pytest.CaptureFixture[str]) -> None:
     leaving(MissingInputError("It said:\n  no\n\nmore.", "Make it,\nthen again."))
     assert cli.last_error(capsys.readouterr().err) == ("It said: no more.", "Make it, then again.")
 
 
 def test_a_bug_shows_its_traceback_and_is_no_regression(capsys: pytest.CaptureFixture[str]) -> None:
     assert leaving(ZeroDivisionError("ours")) == 70 != RegressionError.exit_code
-    told = capsys.readouterr().err.splitlines()
-    assert told[0] == "Traceback (most recent call last):"
-    assert told[-1] == "ZeroDivisionError: ours"
+    shown = capsys.readouterr().err.splitlines()
+    assert shown[0] == "Traceback (most recent call last):"
+    assert shown[-1] == "ZeroDivisionError: ours"
 
 
 def test_ctrl_c_is_130_and_says_that_nothing_is_lost(capsys: pytest.CaptureFixture[str]) -> None:
@@ -90,7 +90,7 @@ def test_an_unknown_option_is_two_lines(capsys: pytest.CaptureFixture[str]) -> N
         (["--nothing"], "python -m harness.plan --help"),
     ],
 )
-def test_what_an_unknown_argument_was_meant_for_is_a_hint(
+def test_the_likely_option_of_an_unknown_argument_is_a_hint(
     given: list[str], hint: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     parser = cli.parser("harness.plan", "Doc.")
@@ -204,7 +204,7 @@ def test_a_closed_pipe_is_quiet_whether_the_text_fits_the_buffer_or_not(lines: i
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_the_two_lines_of_an_error_are_found_again_in_a_log() -> None:
+def test_the_two_lines_of_an_error_are_read_back_from_a_log() -> None:
     log = "Warning: something\nError: first.\nHint:  a.\nnoise\nError: It is not there.\nHint:  Make it.\nmore noise\n"
     assert cli.last_error(log) == ("It is not there.", "Make it.")
     assert cli.last_error("Error: cut off") is None
@@ -213,7 +213,7 @@ def test_the_two_lines_of_an_error_are_found_again_in_a_log() -> None:
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full, which only Linux has")
 @pytest.mark.parametrize(
-    ("stage", "streams", "code", "told"),
+    ("stage", "streams", "code", "shown"),
     [
         ("print('x')", {"stdout"}, 6, "Error: The disk is full: the output could not be written.\n"),
         ("print('x')", {"stdout", "stderr"}, 6, None),
@@ -222,14 +222,14 @@ def test_the_two_lines_of_an_error_are_found_again_in_a_log() -> None:
     ],
 )
 def test_a_full_disk_behind_the_output_is_said_and_keeps_the_exit_code(
-    stage: str, streams: set[str], code: int, told: str | None
+    stage: str, streams: set[str], code: int, shown: str | None
 ) -> None:
     text = f"from harness.core import cli, errors\ndef run(arguments):\n    {stage}\ncli.main(run, [])\n"
     with Path("/dev/full").open("w") as full:
         wanted = {name: full if name in streams else subprocess.PIPE for name in ("stdout", "stderr")}
         done = subprocess.run([sys.executable, "-c", text], **wanted, text=True, check=False)  # type: ignore[call-overload]
     assert done.returncode == code
-    assert told is None or done.stderr.startswith(told)
+    assert shown is None or done.stderr.startswith(shown)
 
 
 def test_a_closed_output_is_no_error() -> None:
@@ -276,7 +276,7 @@ def test_no_terminal_lacks_a_character_that_ends_a_stage(encoding: str) -> None:
     assert encoding != "ascii" or said.startswith("2.92x +-5% ... mod?le")
 
 
-def test_what_a_stage_prints_can_be_typed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_printed_commands_of_a_stage_can_be_typed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def stage(_: Sequence[str]) -> None:
         cli.say("`make roof FORCE=1` measures again.")
         cli.warn("Run `make report`.")

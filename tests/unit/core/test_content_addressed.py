@@ -51,7 +51,7 @@ def test_a_folder_that_is_there_is_never_changed(tmp_path: Path) -> None:
     assert (tmp_path / "named" / "a").read_text() == "1"
 
 
-def test_what_a_killed_process_left_is_removed_and_what_a_living_one_writes_stays(tmp_path: Path) -> None:
+def test_files_of_a_killed_process_are_removed_and_those_of_a_living_one_stay(tmp_path: Path) -> None:
     code = (
         "import os, sys; from pathlib import Path; from harness.core.content_addressed import staging_folder\n"
         "with staging_folder(Path(sys.argv[1])) as staged:\n"

@@ -61,7 +61,7 @@ def test_no_driver(monkeypatch: pytest.MonkeyPatch) -> None:
         (13000, "13.2.1", None),  # within a major version every runtime runs
     ],
 )
-def test_a_driver_that_is_too_old_says_for_what(
+def test_a_driver_that_is_too_old_names_the_needed_version(
     monkeypatch: pytest.MonkeyPatch, serves: int, runtime: str | None, refused: str | None
 ) -> None:
     install(monkeypatch, FakeDriver(version=serves), runtime)

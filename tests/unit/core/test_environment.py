@@ -83,7 +83,7 @@ def test_a_container_is_known_where_its_marker_is_hidden(monkeypatch: pytest.Mon
     assert environment.collect({}).limits.container == "podman"
 
 
-def test_the_image_is_what_its_starter_says(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_image_is_the_one_that_its_starter_names(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("INFEROMETER_IMAGE", "inferometer:cpu")
     monkeypatch.setenv("INFEROMETER_IMAGE_DIGEST", "sha256:abc")
     limits = environment.collect({}).limits

@@ -80,7 +80,7 @@ def test_a_message_is_whole_on_one_line_without_colours() -> None:
     assert said == "ValueError: Load failed: in node Conv_3: no kernel"
 
 
-def test_what_it_was_raised_from_is_named() -> None:
+def test_the_cause_is_named() -> None:
     assert reason(chained()) == "RuntimeError: step 1 of 3 failed Caused by KeyError: 'weight'"
 
 

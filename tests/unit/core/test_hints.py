@@ -1,4 +1,4 @@
-"""Hints that can be typed: the choices of the run in each command, in the words of whoever asked."""
+"""Hints that can be typed: the choices of the run in each command, in the words of the interface that was used."""
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ def test_a_command_of_a_page_ends_before_the_next_tag(page: str, by: Front, expe
         ),
     ],
 )
-def test_the_plans_own_command_says_what_to_plan_again(command: str | None, planned: dict[str, str]) -> None:
+def test_the_plans_own_command_repeats_its_choices(command: str | None, planned: dict[str, str]) -> None:
     assert of_command(command) == HintContext("make", planned)
 
 

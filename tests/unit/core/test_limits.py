@@ -138,9 +138,7 @@ def test_a_limit_of_the_shell_that_no_stage_can_work_under_is_one_error_of_two_l
         (RuntimeError("can't start new thread"), "No more threads"),
     ],
 )
-def test_what_the_system_refuses_meanwhile_is_two_lines(
-    error: Exception, words: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_refusal_of_the_system_is_two_lines(error: Exception, words: str, capsys: pytest.CaptureFixture[str]) -> None:
     def stage(_arguments: Sequence[str]) -> None:
         raise error
 

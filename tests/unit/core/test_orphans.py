@@ -42,7 +42,7 @@ def test_when_a_process_started_says_which_one_it_is() -> None:
     assert orphans.started_ticks(later.pid) is None
 
 
-def test_a_worker_takes_along_what_its_case_left_when_its_parent_is_killed() -> None:
+def test_a_worker_ends_the_processes_of_its_case_when_its_parent_is_killed() -> None:
     """The server's own handler, without any library: its parent is killed while a descendant has left its session."""
     server = (
         "import os, subprocess, time; from harness.core.host.orphans import adopt_descendants, end_all_with;"

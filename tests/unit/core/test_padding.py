@@ -33,7 +33,7 @@ def test_a_padded_batch_has_a_mask_of_its_own(kind: str) -> None:
     ],
     ids=["no padding", "samples without tokens", "a 2", "added to scores", "floats", "one axis", "four axes"],
 )
-def test_what_is_no_mask_of_padding_hides_nothing(mask: np.ndarray) -> None:  # type: ignore[type-arg]
+def test_an_input_that_is_no_mask_of_padding_hides_nothing(mask: np.ndarray) -> None:  # type: ignore[type-arg]
     assert mask_of({"attention_mask": mask}) is None
 
 

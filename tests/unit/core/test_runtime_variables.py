@@ -10,7 +10,7 @@ from harness.processes.launcher import process_environment
 
 
 @pytest.mark.parametrize(
-    ("variables", "told"),
+    ("variables", "shown"),
     [
         ({"PATH": "/bin", "CUDA_VISIBLE_DEVICES": "1", "OMP_NUM_THREADS": "2"}, None),
         ({"OMP_WAIT_POLICY": "passive", "OMP_THREAD_LIMIT": "1"}, "OMP_THREAD_LIMIT=1, OMP_WAIT_POLICY=passive"),
@@ -18,8 +18,8 @@ from harness.processes.launcher import process_environment
         ({"NVIDIA_TF32_OVERRIDE": "1"}, "NVIDIA_TF32_OVERRIDE=1"),
     ],
 )
-def test_runtime_variables_are_recorded(variables: dict[str, str], told: str | None) -> None:
-    assert runtime_variables(variables) == ({} if told is None else {VARIABLES: told})
+def test_runtime_variables_are_recorded(variables: dict[str, str], shown: str | None) -> None:
+    assert runtime_variables(variables) == ({} if shown is None else {VARIABLES: shown})
 
 
 def test_a_worker_s_own_variables_are_not_recorded(monkeypatch: pytest.MonkeyPatch) -> None:

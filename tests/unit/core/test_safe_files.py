@@ -92,7 +92,7 @@ def short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize("make", ODD)
-def test_what_is_no_ordinary_file_is_refused_by_every_reader(make: Callable[[Path], Path], short: Path) -> None:
+def test_every_reader_refuses_a_file_that_is_not_ordinary(make: Callable[[Path], Path], short: Path) -> None:
     path = make(short)
     readers: list[Callable[[], object]] = [
         lambda: store.load(path, Plan, "make plan"),

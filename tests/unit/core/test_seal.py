@@ -63,7 +63,7 @@ def test_a_file_that_another_program_formatted_is_named_as_changed(tmp_path: Pat
     assert "Run `make plan`" in refused.value.hint
 
 
-def test_a_changed_digit_is_named_as_a_change_with_what_to_type(tmp_path: Path) -> None:
+def test_a_changed_digit_is_named_as_a_change_with_the_next_command(tmp_path: Path) -> None:
     path = tmp_path / "plan.json"
     store.save(path, PLAN)
     path.write_bytes(path.read_bytes().replace(b'"max_s": 10.0', b'"max_s": 90.0'))

@@ -86,7 +86,7 @@ def test_killed_while_writing_leaves_the_old_file(tmp_path: Path) -> None:
     assert path.read_bytes() == b"old"
 
 
-def test_others_can_read_what_was_written(tmp_path: Path) -> None:
+def test_others_can_read_written_files(tmp_path: Path) -> None:
     before = os.umask(0o022)
     try:
         store.save_bytes(tmp_path / "file", b"")

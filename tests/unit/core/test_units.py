@@ -23,7 +23,7 @@ def test_three_significant_digits(value: float | None, text: str) -> None:
 
 
 @given(st.floats(1e-9, 1e12))
-def test_what_is_printed_is_within_half_a_digit(value: float) -> None:
+def test_a_printed_number_is_within_half_a_digit(value: float) -> None:
     assert float(units.significant(value).replace(",", "")) == pytest.approx(value, rel=0.00501)
 
 
@@ -45,7 +45,7 @@ def test_durations_in_running_text(value_ns: float, text: str) -> None:
 @pytest.mark.parametrize(
     ("share", "text"), [(1.0, "100%"), (0.99999, "99.9%"), (0.995, "99.5%"), (0.0, "0.0%"), (None, "–")]
 )
-def test_only_what_is_complete_is_100_per_cent(share: float | None, text: str) -> None:
+def test_only_a_complete_share_is_100_per_cent(share: float | None, text: str) -> None:
     assert units.percent(share) == text
 
 

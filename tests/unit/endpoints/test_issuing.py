@@ -343,7 +343,7 @@ def test_a_service_that_fails_the_check_is_an_error_of_two_lines(way: str) -> No
     assert "did not answer a first request" in caught.value.problem
 
 
-def test_a_service_that_is_not_there_is_an_error_of_two_lines() -> None:
+def test_a_missing_service_is_an_error_of_two_lines() -> None:
     for url in (kserve, completions):
         sample = SAMPLES[0] if url is kserve else WORDS[0]
         with pytest.raises(UnavailableError, match="refused") as caught:

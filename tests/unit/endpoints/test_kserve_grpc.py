@@ -148,7 +148,7 @@ def test_a_request_without_an_answer_ends_at_its_deadline() -> None:
     assert load(lambda number: "silent" if number == 3 else "good", timeout_ns=SECOND // 2).counts() == {"timeout": 1}
 
 
-def test_a_service_that_is_not_there_or_is_another_is_an_error_of_two_lines() -> None:
+def test_a_missing_or_different_service_is_an_error_of_two_lines() -> None:
     with pytest.raises(UnavailableError, match="refused"):
         open_endpoint(parse_target(url(closed_port()))).check(SAMPLES[0], SECOND // 4)
     with serving() as (port, _), pytest.raises(UsageError, match="takes FP32 for `x`, and this model has INT64"):

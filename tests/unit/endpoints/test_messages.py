@@ -54,7 +54,7 @@ def test_arrays_survive_raw_and_as_numbers(datatype: str) -> None:
     assert np.array_equal(from_values("y", datatype, [2, 3], values.reshape(-1).tolist()), values)
 
 
-def test_bytes_are_little_endian_and_row_major_whatever_the_array_is() -> None:
+def test_bytes_are_little_endian_and_row_major_for_every_array() -> None:
     values = np.arange(6, dtype=">i4").reshape(2, 3).T
     assert raw_of(values).tobytes() == np.array([[0, 3], [1, 4], [2, 5]], "<i4").tobytes()
 

@@ -72,7 +72,7 @@ def test_tls_is_verified() -> None:
     assert tls_of(parse_target("kserve+http://h/v2/models/m")) is None
 
 
-def test_a_key_is_taken_where_nobody_can_read_it() -> None:
+def test_a_key_is_taken_from_private_places() -> None:
     far, near = parse_target("openai+http://h/v1/completions"), parse_target("openai+http://127.0.0.1/v1/completions")
     assert api_key(near, {}) is None
     assert api_key(near, {API_KEY: "k-1"}) == "k-1"

@@ -79,7 +79,7 @@ def test_a_change_within_the_tick_of_another_is_not_lost(results: Results) -> No
     assert row(watched.look(), EAGER).done == 2
 
 
-def test_what_has_not_changed_is_not_read_again(results: Results, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unchanged_files_are_not_read_again(results: Results, monkeypatch: pytest.MonkeyPatch) -> None:
     reads: list[Path] = []
     load = store.load_raw
     monkeypatch.setattr(store, "load_raw", lambda path: (reads.append(path), load(path))[1])
@@ -90,7 +90,7 @@ def test_what_has_not_changed_is_not_read_again(results: Results, monkeypatch: p
     assert len(reads) == 2
 
 
-def test_what_the_monitor_writes_later_is_seen_as_well(results: Results) -> None:
+def test_later_records_of_the_monitor_are_read_as_well(results: Results) -> None:
     watched = WatchedFolder(results)
     put(results, record(EAGER, 1))
     store.save(results.running, running(EAGER, 2, done=1, since=utc_now()))
@@ -115,7 +115,7 @@ def test_damaged_and_foreign_records_are_no_answers(results: Results) -> None:
     assert [str(damaged) in note for note in result.notes] == [True]
 
 
-def test_conditions_are_those_of_what_was_measured(results: Results) -> None:
+def test_conditions_are_those_of_the_measured_records(results: Results) -> None:
     watched = WatchedFolder(results)
     put(results, record(EAGER, 1))
     result = watched.look()
@@ -180,7 +180,7 @@ def test_looking_writes_nothing_and_takes_breaks(results: Results) -> None:
     assert 1.0 <= watched.pause_s <= 10.0
 
 
-def test_a_run_says_what_it_measures_and_takes_its_file_away(results: Results) -> None:
+def test_a_run_writes_its_current_case_and_takes_the_file_away(results: Results) -> None:
     presence = Presence(results, PLAN.plan_id)
     presence.turn(ONNX.case_id, 2, done=3, turns=9)
     result = WatchedFolder(results).look()

@@ -48,7 +48,7 @@ def ask(
     return answer, content
 
 
-def test_the_state_is_what_is_watched(server: PageServer, source: Source) -> None:
+def test_the_state_is_that_of_the_watched_run(server: PageServer, source: Source) -> None:
     answer, content = ask(server, "/state.json")
     assert (answer.status, answer.getheader("Content-Type")) == (200, "application/json")
     assert Progress.model_validate_json(content) == source.found

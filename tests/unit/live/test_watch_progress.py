@@ -30,7 +30,7 @@ def test_before_a_run_everything_waits_and_a_skipped_case_says_why() -> None:
     assert (result.left_s, result.elapsed_s, result.seen) == (None, None, None)
 
 
-def test_a_run_at_work_shows_medians_so_far_what_runs_and_what_failed() -> None:
+def test_a_run_at_work_shows_medians_running_and_failed_cases() -> None:
     result = half_done()
     assert (result.state, result.done, result.planned, result.failed) == ("running", 4, 9, 1)
     eager = row(result, EAGER)

@@ -13,7 +13,7 @@ OTHER_BATCH = case_of(RESNET, "torch-eager", "fp32", 4)
 CASES = (EAGER, ONNX, OPENVINO, OTHER_MODEL, OTHER_BATCH)
 
 
-def test_what_is_nearest_says_how_long_a_turn_takes() -> None:
+def test_the_most_similar_turns_estimate_the_time_of_a_turn() -> None:
     took = {(EAGER.case_id, 1): 2.0, (EAGER.case_id, 2): 4.0, (OTHER_MODEL.case_id, 1): 10.0, (ONNX.case_id, 1): None}
     result = expected_s(CASES, took)
     assert result[EAGER.case_id] == 3.0  # its own turns

@@ -100,7 +100,7 @@ def test_all_rows_and_whole_remarks_are_there_where_nothing_limits_them() -> Non
     assert sum("backend-" in line for line in shown(state([], plan=large(300)))) == 300
 
 
-def test_what_others_named_cannot_steer_the_terminal() -> None:
+def test_names_from_outside_cannot_steer_the_terminal() -> None:
     result = state(answered(failed(EAGER, 1, error="bad \x1b]0;title\x07 [bold]\n\rnews")))
     text = "\n".join(shown(result, force_terminal=False))
     assert "\x1b" not in text
@@ -142,13 +142,13 @@ def test_a_run_that_measures_again_says_how_far_it_is_itself() -> None:
 
 def test_the_machine_is_shown_as_far_as_it_is_known() -> None:
     hot = TurnMachine(of="GPU", mhz=1530.0, temperature_c=81.0, power_w=692.5, held_back=("sw_power_cap",))
-    told = machine_line(state([]).model_copy(update={"seen": hot}))
-    assert told == "GPU at the end of the last turn: 1,530 MHz · 81 °C · 692 W · held back: sw_power_cap"
+    listed = machine_line(state([]).model_copy(update={"seen": hot}))
+    assert listed == "GPU at the end of the last turn: 1,530 MHz · 81 °C · 692 W · held back: sw_power_cap"
     blind = TurnMachine(of="GPU", mhz=None, temperature_c=None)
     assert machine_line(state([]).model_copy(update={"seen": blind})) == machine_line(state([])) == ""
 
 
-def test_without_a_plan_the_view_says_what_makes_one() -> None:
+def test_without_a_plan_the_view_shows_the_command() -> None:
     assert shown(None) == [NO_PLAN]
 
 

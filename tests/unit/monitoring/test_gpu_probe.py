@@ -51,7 +51,7 @@ def test_reasons_by_the_bits_of_nvml(bits: int, names: tuple[str, ...]) -> None:
     assert reasons_of(bits) == names
 
 
-def test_what_is_not_reported_is_unknown_and_says_why() -> None:
+def test_an_unreported_value_is_unknown_and_has_its_reason() -> None:
     library = FakeNvml(
         DeviceGetPowerUsage=NVMLError_NotSupported(),
         DeviceGetUtilizationRates=NVMLError_NotSupported(),  # MIG
@@ -81,7 +81,7 @@ def test_other_processes_are_counted_only_beside_the_case_itself() -> None:
     assert result.unavailable == {}
 
 
-def test_in_a_container_that_lists_nobody_others_are_unknown() -> None:
+def test_in_a_container_that_lists_no_process_others_are_unknown() -> None:
     result = probe(DeviceGetComputeRunningProcesses=[])
     assert result.read(PID).other_processes is None
     assert "gpu_other_processes" in result.unavailable

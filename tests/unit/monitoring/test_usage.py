@@ -1,4 +1,4 @@
-"""Counters of a process: differences of readings, and what happens where the system does not tell."""
+"""Counters of a process: differences of readings, and values that the system does not report."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from harness.monitoring.cpu_probe import Probe, sample
 from tests.fixtures.readings import FIRST, MS, later
 
 
-def test_a_sample_is_what_happened_between_two_readings() -> None:
+def test_a_sample_is_the_difference_of_two_readings() -> None:
     now = later(process_s=10.9, machine_s=101.2, monitor_s=1.05, steal_s=5.1, rss_bytes=3 << 20, major_faults=9)
     result = sample(FIRST, now, "measure", FIRST.at_ns - 2_000 * MS)
     assert (result.phase, result.at_ns) == ("measure", 2_500 * MS)
@@ -41,7 +41,7 @@ def test_others_are_never_less_than_nothing() -> None:
         ("thermal_events", "thermal_events"),
     ],
 )
-def test_what_one_reading_lacks_is_unknown_and_not_nothing(field: str, figure: str) -> None:
+def test_a_value_that_one_reading_lacks_is_unknown_and_not_zero(field: str, figure: str) -> None:
     assert getattr(sample(FIRST, later(**{field: None}), "measure", 0), figure) is None
     assert getattr(sample(replace(FIRST, **{field: None}), later(), "measure", 0), figure) is None
 
@@ -51,7 +51,7 @@ def test_two_readings_at_once_are_no_division_by_zero() -> None:
 
 
 class FakeProcess:
-    """Stands for psutil.Process; `denied` raises for what a container may forbid."""
+    """Replaces psutil.Process; `denied` raises for what a container may forbid."""
 
     def __init__(self, denied: bool = False) -> None:
         self.denied = denied
@@ -107,7 +107,7 @@ def test_a_reading_adds_up_the_machines_busy_time(fake: Any) -> None:
     assert (result.read_bytes, result.written_bytes) == (11, 22)
 
 
-def test_what_cannot_be_read_says_why(fake: Any) -> None:
+def test_an_unreadable_counter_has_its_reason(fake: Any) -> None:
     probe = fake(denied=True)
     result = probe.read(0)
     assert (result.read_bytes, result.frequency_mhz, result.temperature_c) == (None, None, None)
@@ -150,7 +150,7 @@ intr 1 2 3
 """A machine whose CPU 1 is offline; in ticks."""
 
 
-def test_a_probe_reads_each_cpu_by_its_number_and_what_any_thread_may_use(
+def test_a_probe_reads_each_cpu_by_its_number_and_the_cpus_of_any_thread(
     fake: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "stat").write_text(STAT.format(80))
@@ -175,7 +175,7 @@ def test_a_probe_reads_each_cpu_by_its_number_and_what_any_thread_may_use(
         ({}, (2, None, 40, None)),
     ],
 )
-def test_what_others_do_on_the_allowed_cpus_and_beside_them(
+def test_use_by_others_on_the_allowed_cpus_and_beside_them(
     fake: Any, tmp_path: Path, siblings: dict[int, str], expected: tuple[float | None, ...]
 ) -> None:
     for cpu, text in siblings.items():

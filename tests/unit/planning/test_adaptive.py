@@ -49,7 +49,7 @@ def test_the_target_decides() -> None:
     assert turns({FIRST: NARROW}, target_interval=0.0001) == [(4, FIRST)]
 
 
-def test_the_widest_come_first_whatever_their_place_in_the_plan() -> None:
+def test_the_widest_come_first_at_any_place_in_the_plan() -> None:
     wider = {1: 100.0, 2: 150.0, 3: 200.0}
     medians: Medians = {FIRST: WIDE, SECOND: wider, THIRD: {1: 100.0}, FOURTH: {**wider, 4: 120.0}}
     results = turns(medians)

@@ -14,7 +14,7 @@ def test_shares(text: str, share: float) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "0", "0%", "1", "100%", "-1%", "5", "half", "0.5 percent", "nan", "1e-3"])
-def test_what_is_no_share(text: str) -> None:
+def test_values_that_are_no_share(text: str) -> None:
     with pytest.raises(UsageError, match="not a share") as caught:
         config.parse_share(text)
     assert "0.5%" in caught.value.hint
@@ -26,7 +26,7 @@ def test_durations(text: str, seconds: float) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "10", "0s", "m", "-5m", "10min", "1h30m"])
-def test_what_is_no_duration(text: str) -> None:
+def test_values_that_are_no_duration(text: str) -> None:
     with pytest.raises(UsageError, match="not a time") as caught:
         config.parse_duration_s(text)
     assert "10m" in caught.value.hint

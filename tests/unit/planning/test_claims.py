@@ -25,7 +25,7 @@ def in_the_checkout(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def whole(name: str) -> Claim:
-    """A claim with its values, wherever they stand."""
+    """A claim with its values, at any depth."""
     claim = claims.read(name, FOLDER)
     run = claims.published_run(claim)
     return claim if run is None else claims.filled_in(claim, *run)
@@ -139,7 +139,7 @@ def test_a_claim_names_the_only_device_that_measures_it(name: str) -> None:
     assert ("\ndevice: cuda\n" in (FOLDER / f"{name}.yaml").read_text()) == (named == "cuda")
 
 
-def test_a_gpu_measures_what_was_published() -> None:
+def test_a_gpu_measures_the_published_cases() -> None:
     config, left_out = claims.configuration(claims.read("timm-compile-ratio", FOLDER), "cuda", None)
     assert config is not None
     assert left_out == {}
@@ -148,7 +148,7 @@ def test_a_gpu_measures_what_was_published() -> None:
     assert "resnet50-torch-compile-cuda-fp16-b256-default" in cases
 
 
-def test_a_cpu_measures_what_the_claim_puts_in_its_place() -> None:
+def test_a_cpu_measures_the_claims_replacement() -> None:
     config, _ = claims.configuration(claims.read("timm-compile-ratio", FOLDER), "cpu", 7)
     assert config is not None
     assert config.measurement.rounds == 7
@@ -166,7 +166,7 @@ def test_a_number_of_threads_that_was_published_is_measured() -> None:
     assert [case.setting for case in make_plan(config, "", "").cases] == ["1-thread"]
 
 
-def test_what_a_device_cannot_do_is_left_out_with_the_reason() -> None:
+def test_a_case_that_a_device_cannot_run_is_left_out_with_the_reason() -> None:
     config, left_out = claims.configuration(claims.read("transformer-deploy-minilm", FOLDER), "cpu", None)
     assert config is not None
     assert [case.backend for case in make_plan(config, "", "").cases] == ["torch-eager", "onnxruntime"]
@@ -225,7 +225,7 @@ def test_the_values_of_our_own_runs_are_read_and_not_typed() -> None:
     assert planned == {value.name for value in claim.values}
 
 
-# --- what may not stand in a file ---------------------------------------------------------------------------------
+# --- refused contents of a file ----------------------------------------------------------------------------------
 
 GOOD: dict[str, Any] = {
     "title": "a claim",
@@ -286,7 +286,7 @@ def test_a_results_folder_lies_below_this_one(path: str) -> None:
         claims.parse(data, "claim.yaml")
 
 
-def test_a_results_folder_that_is_not_there_is_said() -> None:
+def test_a_missing_results_folder_is_reported() -> None:
     data = {"title": "x", "source": {"title": "x"}, "cards": ["x"], "results": "results/published/none"}
     with pytest.raises(MissingInputError, match="does not exist"):
         claims.published_run(claims.parse(data, "claim.yaml"))

@@ -1,4 +1,4 @@
-"""What may stand in a configuration, and one clear message for everything that may not."""
+"""What a configuration may contain, and one clear message for everything else."""
 
 from __future__ import annotations
 
@@ -185,7 +185,7 @@ JSON = st.recursive(
 
 
 @given(key=st.sampled_from([*Config.model_fields]), value=JSON)
-def test_whatever_is_there_it_is_parsed_or_explained(key: str, value: Any) -> None:
+def test_every_value_is_parsed_or_explained(key: str, value: Any) -> None:
     said = ""
     try:
         parse_config({**SMALL, key: value}, "my.yaml")

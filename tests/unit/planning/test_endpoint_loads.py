@@ -48,7 +48,7 @@ def test_two_services_are_two_load_cases() -> None:
         ({"url": "kserve+http://me:secret@h/v2/models/m"}, "has a user name or password"),
     ],
 )
-def test_what_cannot_be_loaded_is_refused(given: Mapping[str, object], problem: str) -> None:
+def test_impossible_loads_are_refused(given: Mapping[str, object], problem: str) -> None:
     with pytest.raises(InferometerError, match=problem) as caught:
         loads(**given)  # type: ignore[arg-type]
     assert "secret" not in caught.value.problem

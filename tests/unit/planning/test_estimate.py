@@ -58,7 +58,7 @@ def test_settings_that_are_tried_count_once_and_the_fastest_in_every_round() -> 
     assert low == pytest.approx(4 / 3 * alone)
 
 
-def test_a_plan_says_before_it_begins_what_tuning_takes() -> None:
+def test_a_plan_reports_the_time_of_tuning_beforehand() -> None:
     words = tuning_in_words(tuned(tune=True))
     assert words is not None
     assert words.startswith("4 settings of 2 rows are tried in round 1, ")

@@ -34,7 +34,7 @@ def export(*refused: str) -> ExportRecord:
 
 
 @pytest.mark.parametrize("backend", ["torch-eager", "torch-script", "torch-compile", "noop"])
-def test_what_needs_no_onnx_file_is_measured(backend: str) -> None:
+def test_a_backend_that_needs_no_onnx_file_is_measured(backend: str) -> None:
     assert onnx_refusal(export("fp32", "fp16", "int8"), case(backend)) is None
 
 
@@ -48,7 +48,7 @@ def test_what_needs_no_onnx_file_is_measured(backend: str) -> None:
         (("fp32",), "bf16", "default", "No fp32."),
     ],
 )
-def test_what_needs_one_fails_with_its_reason(
+def test_a_backend_that_needs_an_onnx_file_fails_with_its_reason(
     refused: tuple[str, ...], precision: str, setting: str, reason: str | None
 ) -> None:
     refusal = onnx_refusal(export(*refused), case("openvino", precision=precision, setting=setting))
@@ -130,7 +130,7 @@ def test_an_export_of_another_request_is_reported(changes: dict[str, Any], says:
     assert (result is None) if says is None else (result is not None and says in result)
 
 
-def test_results_keep_their_export_whatever_was_exported_since(tmp_path: Path) -> None:
+def test_results_keep_their_export_after_later_exports(tmp_path: Path) -> None:
     results, models = Results(tmp_path / "results"), Models(tmp_path / "models")
     with pytest.raises(MissingInputError, match=r"export\.json does not exist"):
         read_export(PLAN, PLANNED, results, models)

@@ -123,7 +123,7 @@ def test_the_export_has_prompts_of_every_length_with_its_longest_output() -> Non
     assert onnx.onnx == ("fp32",)
 
 
-def test_what_masks_no_padding_is_skipped_for_prompts_of_several_lengths() -> None:
+def test_a_decoder_that_masks_no_padding_is_skipped_for_prompts_of_several_lengths() -> None:
     plan = distribution(backends=("onnxruntime", "torch-eager"))
     assert [load.skip_reason for load in plan.loads] == [
         "onnxruntime takes prompts of one length: it masks no padding (torch-eager does)",
@@ -149,7 +149,7 @@ def test_what_masks_no_padding_is_skipped_for_prompts_of_several_lengths() -> No
         ({"bound": "tpot_p99<50ms"}, "is not a bound"),
     ],
 )
-def test_what_cannot_be_loaded_is_refused(given: Mapping[str, Any], problem: str) -> None:
+def test_impossible_loads_are_refused(given: Mapping[str, Any], problem: str) -> None:
     with pytest.raises(InferometerError, match=problem) as caught:
         planned(**given)
     assert "\n" not in caught.value.problem

@@ -41,7 +41,7 @@ def test_length_pairs_replace_the_lengths() -> None:
     assert [(case.prompt_length, case.new_tokens) for case in plan.generations] == [(8, 2), (100, 50)]
 
 
-def test_what_an_export_needs() -> None:
+def test_the_needs_of_an_export() -> None:
     plan = planned(models=["gpt2"], batch_sizes=[1, 4], prompt_lengths=[16, 32], new_tokens=[4, 9])
     generation_need = generation_needs(plan)["gpt2"]
     assert (generation_need.lengths, generation_need.batch_size, generation_need.onnx) == ({16: 9, 32: 9}, 4, ())
@@ -56,7 +56,7 @@ def test_a_plan_without_generation_keeps_its_id() -> None:
     assert make_plan(other, "c", "0" * 64).plan_id == plan.plan_id
 
 
-def test_only_what_does_not_fit_is_skipped() -> None:
+def test_only_cases_that_do_not_fit_are_skipped() -> None:
     plan = planned(prompt_lengths=[1000], new_tokens=[64])
     reasons = {case.model: case.skip_reason for case in plan.generations}
     assert reasons == {
@@ -78,7 +78,7 @@ def test_only_what_does_not_fit_is_skipped() -> None:
         ({"batchsizes": [1]}, "batchsizes"),
     ],
 )
-def test_what_cannot_be_is_said_in_one_line(block: dict[str, Any], problem: str) -> None:
+def test_an_impossible_case_is_reported_in_one_line(block: dict[str, Any], problem: str) -> None:
     with pytest.raises(ConfigError, match=problem):
         planned(**block)
 
@@ -161,6 +161,6 @@ def test_int4_has_a_tolerance_where_something_generates_in_it() -> None:
     assert "int4" not in planned(models=["gpt2"]).gates
 
 
-def test_the_rounding_of_floats_below_fp32_is_part_of_what_an_export_needs() -> None:
+def test_the_rounding_of_floats_below_fp32_is_part_of_the_needs_of_an_export() -> None:
     plan = planned(models=["gpt2"], precisions=["fp32", "bf16"])
     assert generation_needs(plan)["gpt2"].rounded == ("bf16",)

@@ -64,7 +64,7 @@ def test_an_unknown_backend_gets_the_nearest_name(python: Path) -> None:
     assert "Did you mean `tensorrt`?" in caught.value.hint
 
 
-def test_what_cannot_be_run_is_refused(tmp_path: Path) -> None:
+def test_an_interpreter_that_cannot_run_is_refused(tmp_path: Path) -> None:
     plain = tmp_path / "python"
     plain.write_text("not executable")
     for path in (plain, tmp_path / "absent", tmp_path):

@@ -177,7 +177,7 @@ def test_a_combination_that_cannot_run_is_skipped_with_its_reason() -> None:
         ("sever", "scenarios[0].scenario: "),
     ],
 )
-def test_a_mistake_names_its_place_and_what_to_write(block: Any, problem: str) -> None:
+def test_a_mistake_names_its_place_and_a_right_value(block: Any, problem: str) -> None:
     with pytest.raises(ConfigError) as error:
         planned(block)
     assert error.value.problem.startswith(f"here.yaml: {problem}")
@@ -241,7 +241,7 @@ def test_seeds_are_those_of_the_replication_alone() -> None:
     assert len({replication_seed(seed, number) for seed in (1, 2) for number in range(1, 31)}) == 60
 
 
-def test_what_is_only_judged_otherwise_is_not_measured_again() -> None:
+def test_a_case_that_is_only_judged_otherwise_is_not_measured_again() -> None:
     case, other = server(), LatencyBound(quantile=0.9, limit_ns=1)
     judged = server(bound=other, price_per_hour=2.0, rates=(5.0,), replications=30)
     assert replication_digest(judged) == replication_digest(case)

@@ -56,7 +56,7 @@ def test_a_block_is_every_combination_and_sequence_lengths_are_for_text() -> Non
         (["module:a.b"], {}, "names no source", "module:<python path>:<function>"),
     ],
 )
-def test_what_cannot_be_is_refused_with_a_way_out(
+def test_impossible_cases_are_refused_with_a_hint(
     models: list[Any] | None, block: dict[str, Any], words: str, hint: str
 ) -> None:
     error = refusal({"backends": ["noop"], **block}, models=models)
@@ -191,7 +191,7 @@ def other(value: Any) -> Any:
 
 
 @pytest.mark.parametrize("field", Measurement.model_fields)
-def test_the_settings_id_changes_with_what_decides_a_sample_and_nothing_else(field: str) -> None:
+def test_the_settings_id_changes_only_with_settings_that_decide_a_sample(field: str) -> None:
     settings = Measurement()
     changed = settings.model_copy(update={field: other(getattr(settings, field))})
     assert changed != settings
@@ -253,7 +253,7 @@ def test_every_tolerance_and_limit_that_a_configuration_sets_is_part_of_the_plan
         assert other != plan_id(first), f"gates.{field}"
 
 
-def test_the_plan_id_is_the_same_wherever_its_configuration_lies_and_whatever_its_report_is_called() -> None:
+def test_the_plan_id_does_not_depend_on_the_path_of_the_configuration_or_the_title_of_the_report() -> None:
     first = make_plan(parse_config(ASKED, "config.yaml"), "config.yaml", "0")
     named = {**ASKED, "report": {"title": "Another", "charts": False}}
     other = make_plan(parse_config(named, "elsewhere/copy.yaml"), "elsewhere/copy.yaml", "1")
@@ -268,7 +268,7 @@ def test_another_exporter_is_another_plan_and_the_usual_one_leaves_the_id_as_it_
     assert first.plan_id == usual.plan_id != other.plan_id
     assert (first.export.exporter, other.export.exporter) == ("dynamo", "torchscript")
     assert "export" not in first.model_dump(exclude_defaults=True)
-    assert first.settings_id == other.settings_id  # samples are told apart by the hash of the file that they loaded
+    assert first.settings_id == other.settings_id  # samples are distinguished by the hash of the file that they loaded
     assert refusal({"backends": ["onnxruntime"]}, export={"exporter": "dynamic"}).hint.startswith(
         "Did you mean `dynamo`"
     )

@@ -174,7 +174,7 @@ def test_the_device_is_replaced() -> None:
     assert apply_overrides(config(), Overrides(device="cuda")).device == "cuda"
 
 
-def test_chosen_models_keep_what_blocks_say_about_them() -> None:
+def test_chosen_models_keep_the_choices_of_their_blocks() -> None:
     plan = planned(models=("resnet18",))
     assert column(plan, "model") == {"resnet18"}
     assert {(case.backend, case.batch_size) for case in plan.cases} == {
@@ -292,7 +292,7 @@ def test_a_chosen_precision_goes_to_the_entries_whose_backends_run_it() -> None:
     assert left_out(config(data), chosen) == ("bf16 of onnxruntime (e2e, sync)",)
 
 
-def test_chosen_backends_leave_out_what_none_of_them_runs() -> None:
+def test_chosen_backends_leave_out_blocks_that_none_of_them_runs() -> None:
     data = {
         "models": ["minilm-l6"],
         "matrix": [{"backends": ["torch-eager", "onnxruntime"], "precisions": ["fp32", "bf16"]}],

@@ -78,7 +78,7 @@ def test_a_run_that_the_store_lost_is_not_kept_here(memory: Memory, tmp_path: Pa
     assert len(list(result.store_copy(URL).runs.glob("*/run.json"))) == 1
 
 
-def test_a_record_is_never_overwritten_and_what_was_not_written_is_not_kept(memory: Memory, tmp_path: Path) -> None:
+def test_a_record_is_never_overwritten_and_an_unwritten_one_is_not_kept(memory: Memory, tmp_path: Path) -> None:
     files, remote = RunStore(tmp_path / "s"), RemoteStore(URL)
     filled(files, nights([1.0, 1.0]))
     paths = sorted(files.runs.glob("*/run.json"))

@@ -48,7 +48,7 @@ def look(results: Results) -> Finished:
     return finished_turns(PLAN, TURNS, {made.RESNET.name: EXPORT}, results)
 
 
-def test_what_was_measured_is_kept_and_what_is_missing_is_not(results: Results) -> None:
+def test_measured_records_are_kept_and_missing_ones_are_pending(results: Results) -> None:
     result = look(results)
     assert [result.has(turn) for turn in TURNS] == [True, False]
     assert result.notes == []
@@ -59,7 +59,7 @@ def test_other_settings_are_measured_again(results: Results) -> None:
     assert not look(results).medians
 
 
-def test_a_plan_with_one_more_backend_keeps_what_the_smaller_one_measured(results: Results) -> None:
+def test_a_plan_with_one_more_backend_keeps_the_records_of_the_smaller_plan(results: Results) -> None:
     more = made.case_of(made.RESNET, "openvino", "fp32", 1)
     larger = made.plan_of([made.RESNET], [CASE, more], rounds=2).model_copy(update={"plan_id": "larger"})
     matches = finished_turns(larger, [*TURNS, (1, more)], {made.RESNET.name: EXPORT}, results)
@@ -129,7 +129,7 @@ def test_the_environment_of_this_machine_is_comparable_with_itself(tmp_path: Pat
 
 
 @pytest.mark.parametrize(("sha256", "kept"), [("e" * 64, True), ("f" * 64, False)])
-def test_what_loaded_the_present_engine_is_kept(results: Results, sha256: str, kept: bool) -> None:
+def test_records_of_the_present_engine_are_kept(results: Results, sha256: str, kept: bool) -> None:
     put(results, artifacts={PATH: "e" * 64})
     engines = {made.RESNET.name: (engine_record(EXPORT, sha256),)}
     matches = finished_turns(PLAN, TURNS, {made.RESNET.name: EXPORT}, results, engines=engines)

@@ -25,7 +25,7 @@ def test_every_runnable_case_once_a_round() -> None:
     assert [number for number, _ in turns] == sorted(number for number, _ in turns)
 
 
-def test_what_is_compared_runs_side_by_side() -> None:
+def test_compared_cases_run_side_by_side() -> None:
     turns = schedule(CASES, 2, seed=1)
     runs = [key for key, _ in groupby(turns, key=lambda turn: (turn[0], group(turn[1])))]
     assert len(runs) == len(set(runs)) == 2 * len({group(case) for case in CASES})

@@ -67,7 +67,7 @@ def test_a_variant_is_exported_only_where_a_setting_loads_it() -> None:
     assert (tuned.onnx_precisions, tuned.onnx_variants) == (("fp32", "fp16"), ("fp16-fused",))
 
 
-def test_an_unknown_setting_names_what_there_is() -> None:
+def test_an_unknown_setting_lists_the_known_ones() -> None:
     with pytest.raises(ConfigError, match="Unknown setting `grpah`") as caught:
         plan(backends=["onnxruntime"], settings=["grpah"])
     assert "graph" in caught.value.hint

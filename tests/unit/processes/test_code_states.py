@@ -88,7 +88,7 @@ def test_a_folder_is_a_state_and_another_python_is_one(repository: Path, tmp_pat
 
 
 @pytest.mark.parametrize("against", ["no-such-thing", "--help", "models"])
-def test_what_is_no_state_is_an_error_with_the_forms(repository: Path, against: str) -> None:
+def test_a_text_that_is_no_state_is_an_error_with_the_forms(repository: Path, against: str) -> None:
     with (
         pytest.raises(UsageError, match="is no folder and no commit") as caught,
         code_states(against, repository, {}, []),

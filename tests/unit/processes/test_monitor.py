@@ -86,7 +86,7 @@ def test_the_memory_map_is_read_once_and_only_when_the_timed_loop_is_over() -> N
     assert result.record(View()).pss_peak_bytes == 42
 
 
-def test_a_process_that_vanished_keeps_what_was_seen_of_it() -> None:
+def test_a_process_that_vanished_keeps_its_samples() -> None:
     result = watched(FakeProbe(lives=3))
     result.enter("measure")
     result.look()
@@ -96,7 +96,7 @@ def test_a_process_that_vanished_keeps_what_was_seen_of_it() -> None:
     assert record.pss_peak_bytes is None
 
 
-def test_messages_about_nobody_are_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_messages_without_a_process_are_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
     def gone(*_message: Any) -> WatchedProcess:
         raise psutil.NoSuchProcess(1)
 
@@ -151,7 +151,7 @@ def test_a_gpu_that_cannot_be_read_is_said_once_and_is_in_every_record(
     assert "gpu" not in watched(FakeProbe()).record(View.on("cpu", 0.25)).unavailable
 
 
-def test_other_processes_are_looked_at_at_both_ends_of_what_is_judged_and_the_busiest_is_named() -> None:
+def test_other_processes_are_read_at_both_ends_of_the_judged_time_and_the_busiest_is_named() -> None:
     class Looking(FakeProbe):
         def __init__(self) -> None:
             super().__init__()

@@ -34,7 +34,7 @@ def test_more_commands_than_cpus_and_commands_that_are_not_apart_use_all_cpus() 
         assert {end.printed for end in ended} == {f"{ALLOWED}\n"}
 
 
-def test_progress_names_what_runs_and_counts_what_ended() -> None:
+def test_progress_names_running_commands_and_counts_ended_ones() -> None:
     seen: list[tuple[Sequence[int], int]] = []
     commands = [(sys.executable, "-c", f"print({number})") for number in range(3)]
     ended = parallel_commands.run(commands, 1, lambda line: None, lambda running, ended: seen.append((running, ended)))
@@ -95,7 +95,7 @@ def test_commands_beside_others_start_while_these_run_up_to_a_number_and_all_are
     assert free == 2
 
 
-def test_an_exception_ends_what_runs_beside_too(tmp_path: Path) -> None:
+def test_an_exception_also_ends_the_commands_that_run_beside(tmp_path: Path) -> None:
     pid = tmp_path / "pid"
     writes = (
         f"import os, pathlib, time; begun = pathlib.Path({str(tmp_path / 'begun')!r}); "

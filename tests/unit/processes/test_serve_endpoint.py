@@ -214,7 +214,7 @@ def row_of(job: LoadJob) -> tuple[LoadRow, ServiceRun, list[Replication]]:
     return row, state.service, [record for records in state.replications.values() for record in records]
 
 
-def test_each_request_is_a_batch_of_its_own_with_what_its_client_saw(tmp_path: Path, port: int) -> None:
+def test_each_request_is_a_batch_of_its_own_with_the_times_of_its_client(tmp_path: Path, port: int) -> None:
     job = job_for(tmp_path, port)
     phases: list[str] = []
     serve_endpoint(job, phases.append)
@@ -248,7 +248,7 @@ def times(record: Replication) -> tuple[tuple[int, ...], ...]:
     return record.ready_ns, record.start_ns, record.done_ns
 
 
-def test_only_what_is_missing_is_measured_again(tmp_path: Path, behaviour: Behaviour, port: int) -> None:
+def test_only_missing_records_are_measured_again(tmp_path: Path, behaviour: Behaviour, port: int) -> None:
     job = job_for(tmp_path, port)
     serve_endpoint(job, lambda _: None)
     files = Results(Path(job.results)).load(job.load.load_id)
@@ -331,7 +331,7 @@ def test_closed_loops(fields: dict[str, object], sizes: int, clients: int, tmp_p
     assert point.verdict is None
 
 
-def test_a_service_that_is_not_there_or_is_another_model_fails_before_any_load(
+def test_a_missing_service_or_another_model_fails_before_any_load(
     tmp_path: Path, behaviour: Behaviour, port: int
 ) -> None:
     with pytest.raises(UnavailableError, match="refused"):

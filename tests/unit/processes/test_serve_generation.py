@@ -163,7 +163,7 @@ def test_requests_join_a_decoder_of_known_durations(tmp_path: Path) -> None:
     assert any(note.startswith("continuous batching") for note in row.notes)
 
 
-def test_what_is_measured_stays_and_only_the_rest_is_measured(tmp_path: Path) -> None:
+def test_measured_records_stay_and_only_the_rest_is_measured(tmp_path: Path) -> None:
     job = job_for(tmp_path)
     serve_generation(job, lambda _: None)
     files = Results(Path(job.results)).load("spinning")

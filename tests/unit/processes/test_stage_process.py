@@ -65,7 +65,7 @@ def test_a_crash_is_no_user_error() -> None:
     assert "KeyError" in str(error)
 
 
-def test_own_modules_are_found_and_the_installation_is_left_to_the_interpreter(
+def test_own_modules_are_on_the_path_and_the_installation_is_left_to_the_interpreter(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "path", ["", str(tmp_path), str(Path(sys.prefix) / "lib"), str(tmp_path)])
@@ -76,13 +76,15 @@ def test_own_modules_are_found_and_the_installation_is_left_to_the_interpreter(
 
 
 @pytest.mark.parametrize(("stage", "code"), [("build_engine", 5), ("run", 10), ("profile_ops", 10), ("report", 0)])
-def test_what_concerns_some_rows_only_goes_on(stage: str, code: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_of_some_rows_does_not_end_the_pipeline(
+    stage: str, code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(stage_process, "_run", lambda *_: code)
     assert run_stage(stage) == ()
 
 
 @pytest.mark.parametrize(("stage", "code"), [("run", 5), ("plan", 5), ("report", 1)])
-def test_what_concerns_all_does_not(stage: str, code: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_of_all_rows_ends_the_pipeline(stage: str, code: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stage_process, "_run", lambda *_: code)
     with pytest.raises(RuntimeError):
         run_stage(stage)

@@ -78,7 +78,7 @@ def test_a_missing_module_says_in_which_python(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("error", "refused"), [(NotSupportedError, True), (CaseError, False)])
-def test_what_a_backend_does_not_run_is_refused_and_no_other_failure(
+def test_a_case_that_a_backend_does_not_run_is_refused_and_no_other_failure(
     tmp_path: Path, error: type[CaseError], refused: bool
 ) -> None:
     result = failed_record(job_of(tmp_path), error("It does not run Erf.", "Leave it out."), "load", tmp_path / "log")

@@ -55,7 +55,7 @@ def test_work_inside_longer_work_on_another_stream_is_no_gap() -> None:
     assert idle_fraction(result) == 0
 
 
-def test_what_was_launched_in_time_is_no_waiting_for_the_host() -> None:
+def test_a_kernel_launched_in_time_is_no_waiting_for_the_host() -> None:
     result = launch_gaps_of(
         [
             *(event("cuda_runtime", 0, 5, 1), event("kernel", 10, 10, 1)),
@@ -96,16 +96,16 @@ def test_work_that_took_no_time_has_no_gaps() -> None:
     assert launch_gaps_of([event("kernel", 0, 0)]) is None
 
 
-def test_the_idle_share_of_a_latency_leaves_out_what_the_profiler_adds() -> None:
+def test_the_idle_share_of_a_latency_leaves_out_the_time_of_the_profiler() -> None:
     region = {**event("gpu_user_annotation", 0, 100), "name": "region"}
     # 35 µs of work are 30 µs of a busy GPU. A region is no work.
-    told = (operator("n", 35_000), operator("region", 90_000))
+    shown = (operator("n", 35_000), operator("region", 90_000))
     events = [event("kernel", 0, 10), event("kernel", 5, 10), event("kernel", 85, 15), region]
-    result = launch_gaps_of(events, *told)
+    result = launch_gaps_of(events, *shown)
     assert result is not None
     assert idle_fraction(result) == pytest.approx(0.7)
     assert (result.kernels_ns, work_overlap(result)) == (35_000, pytest.approx(35 / 30))
-    parts = of(*told).model_copy(update={"launch_gaps": result, "plain_ns": 40_000})
+    parts = of(*shown).model_copy(update={"launch_gaps": result, "plain_ns": 40_000})
     assert kernel_busy_ns(parts) == pytest.approx(30_000)
     assert no_kernel_ns(result) == pytest.approx(70_000)
     # Of the measured latency where there is one, else of the plain one; and it says of which.
@@ -154,7 +154,7 @@ def test_gaps_are_read_from_the_trace_that_has_kernels_and_kept(tmp_path: Path) 
     assert warnings == []
 
 
-def test_a_trace_that_cannot_be_read_is_said_with_what_to_type(tmp_path: Path) -> None:
+def test_an_unreadable_trace_is_reported_with_the_next_command(tmp_path: Path) -> None:
     parts, warnings = of(operator("n", 20_000), traces=("cut-off.json", "absent.json")), list[str]()
     (tmp_path / "cut-off.json").write_text('{"traceEvents": [')
     assert with_launch_gaps(parts, tmp_path, warnings.append) == parts

@@ -1,4 +1,4 @@
-"""What a profile's grade says: how often it was repeated, what was seen meanwhile, and what is concluded from it."""
+"""What a profile's grade says: its repetitions, the machine load while timing, and the conclusions."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def test_one_beside_a_busy_machine_says_so_and_shows_nothing(changes: dict[str, 
     assert "make run" not in result.flags[0].remedy
 
 
-def test_others_count_where_they_take_what_the_profile_wants() -> None:
+def test_others_count_where_they_take_the_cpus_of_the_profile() -> None:
     beside = usage(others_percent=100.0)
     assert graded_profile(WHOLE, beside, threads=1, on_gpu=False, environment=TWO).grade == "A"
     on_gpu = graded_profile(WHOLE, beside, threads=2, on_gpu=True, environment=TWO)
@@ -120,7 +120,7 @@ def test_others_count_where_they_take_what_the_profile_wants() -> None:
     assert graded_profile(WHOLE, usage(others_percent=150.0), threads=2, on_gpu=True, environment=TWO).grade == "C"
 
 
-def test_what_else_uses_the_gpu_counts_on_a_gpu() -> None:
+def test_other_users_of_the_gpu_count_on_a_gpu() -> None:
     fields: dict[str, Any] = dict.fromkeys(GpuUsage.model_fields)
     busy = GpuUsage(**{**fields, "reasons": {"hw_thermal": 0.5}, "other_processes_max": 1, "samples": 8})
     watched = profile_grades.timed_usage(usage())
@@ -155,7 +155,7 @@ def test_repeats_that_do_not_agree_show_nothing() -> None:
     )
 
 
-def test_parts_that_do_not_explain_the_latency_show_nothing_whatever_the_grade() -> None:
+def test_parts_that_do_not_explain_the_latency_show_nothing_at_any_grade() -> None:
     result = graded_profile(profile(20, 100, 100).model_copy(update={"steady": True}), usage(), 2, False, TWO)
     assert grade_of(result) == "A"
     assert reason_for_doubt(result, False) == (

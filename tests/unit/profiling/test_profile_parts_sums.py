@@ -44,7 +44,7 @@ def on_gpu(
         (80, 81, 100, "unexplained", 0.8, "profiled runs took 0.81 times the plain ones, and parts cover 99%"),
     ],
 )
-def test_a_sum_that_is_off_is_explained_only_by_what_covers_the_difference(
+def test_a_sum_that_is_off_is_explained_only_by_causes_that_cover_the_difference(
     parts: int, window: int, plain: int, outcome: str, corrected: float, reason: str
 ) -> None:
     for gpu in (False, True):  # a profiler that has no kernels, as TensorRT's, gives no other reason
@@ -80,7 +80,7 @@ MS = 1_000_000
         (on_gpu(300 * MS, 100 * MS, kernels=300 * MS, idle=0, window=310 * MS), "unexplained", 3.0),
     ],
 )
-def test_on_a_gpu_the_trace_says_what_gaps_and_overlap_cover(
+def test_on_a_gpu_the_trace_shows_the_time_of_gaps_and_overlap(
     given: PartsProfile, outcome: str, corrected: float
 ) -> None:
     result = reconcile(given, True)

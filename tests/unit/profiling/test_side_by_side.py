@@ -48,13 +48,13 @@ def test_groups_add_up_and_are_ordered_by_gain() -> None:
     assert [line.name for line in result.lines] == ["mlp", "attention", "normalisation", "embedding", "layout", "other"]
 
 
-def test_what_a_graph_fused_is_in_one_line_with_what_it_was_fused_into() -> None:
+def test_fused_operators_are_in_one_line_with_their_target() -> None:
     result = by_module(columns()[:2])
     assert result is not None
     adds_up(result)
     assert times(result)["layer.0.out"] == (30, 68)
     assert times(result)["layer.0.attn.q"] == (5, 10)
-    assert times(result)["layer.0.attn"] == (4, 11)  # a dropout that nobody runs fuses nothing
+    assert times(result)["layer.0.attn"] == (4, 11)  # a dropout that does not run fuses nothing
     assert times(result)[NO_MODULE] == (4, None)
     assert times(result)[MODEL] == (None, 5)
     assert {line.name: line.modules for line in result.lines}["layer.0.out"] == (
@@ -102,18 +102,20 @@ def operator(name: str, cpu: int, device: int | None = None) -> OperatorRow:
 
 
 def test_a_backend_with_operators_alone_is_grouped_as_far_as_names_show() -> None:
-    told = parts(operators=(operator("aten::addmm", 80), operator("aten::native_layer_norm", 9), operator("x", 0)))
-    result = by_group([column("eager", EAGER), column("script", told)])
+    parts_profile = parts(
+        operators=(operator("aten::addmm", 80), operator("aten::native_layer_norm", 9), operator("x", 0))
+    )
+    result = by_group([column("eager", EAGER), column("script", parts_profile)])
     assert result is not None
     adds_up(result)
     assert times(result)["operators"] == (80, None)
     assert times(result)["normalisation"] == (9, 40)
-    assert by_module([column("eager", EAGER), column("script", told)]) is None
+    assert by_module([column("eager", EAGER), column("script", parts_profile)]) is None
 
 
 def test_kernels_are_counted_by_the_device() -> None:
-    told = parts(operators=(operator("aten::mm", 500, 0), operator("ampere_sgemm", 0, 70)))
-    result = by_group([column("eager", EAGER), column("ort", told)])
+    parts_profile = parts(operators=(operator("aten::mm", 500, 0), operator("ampere_sgemm", 0, 70)))
+    result = by_group([column("eager", EAGER), column("ort", parts_profile)])
     assert result is not None
     adds_up(result)
     assert times(result)["matmul"] == (None, 70)
@@ -218,7 +220,7 @@ def test_an_unexplained_profile_is_compared_with_no_other_and_says_why() -> None
     assert [(entry.shape, entry.left_out) for entry in not_compared(cases[:3])] == [
         ("resnet50, fp32, batch 1", left_out)
     ]
-    # One backend alone would stand beside no other, whatever its profile shows.
+    # One backend alone would have no other beside it, whatever its profile shows.
     assert not_compared(cases[1:2]) == []
     assert not_compared(cases[:1]) == []
 
@@ -237,8 +239,8 @@ def test_another_setting_replaces_an_unexplained_one() -> None:
 
 
 def test_the_time_without_a_kernel_is_taken_of_the_measured_latency() -> None:
-    told = parts(operators=(operator("gemm", 0, 70),)).model_copy(update={"plain_ns": 100})
-    measured, plain = column("ort", told, 140.0), column("ort", told)
+    parts_profile = parts(operators=(operator("gemm", 0, 70),)).model_copy(update={"plain_ns": 100})
+    measured, plain = column("ort", parts_profile, 140.0), column("ort", parts_profile)
     assert (measured.idle_ns, plain.idle_ns) == (70, 30)
     shares = [entry.idle_share for entry in (measured, plain)]
     assert [(share.share, share.of) for share in shares if share] == [

@@ -82,7 +82,7 @@ def test_rows_of_a_lower_grade_promise_nothing(grade: str) -> None:
     assert reason(flagged, profiles=PROFILES) == "no row has grade A or B"
 
 
-def test_what_lies_within_the_intervals_is_no_gain() -> None:
+def test_a_difference_within_the_intervals_is_no_gain() -> None:
     assert reason(EAGER, row("onnxruntime", 1, 19, spread=0.2)).startswith("no row is faster than")
 
 
@@ -102,7 +102,7 @@ def test_rows_of_other_boundaries_modes_and_settings_that_were_beaten_are_left_o
         assert "only row of grade A or B" in reason(EAGER, ORT.model_copy(update=changed))
 
 
-def test_a_profile_bounds_what_fusing_and_layout_can_bring() -> None:
+def test_a_profile_bounds_the_gain_of_fusing_and_layout() -> None:
     results = {change.rule: change for change in changes(EAGER, ORT, profiles=PROFILES)}
     fusion, layout = results["fusion"], results["layout"]
     assert (fusion.start, fusion.end, fusion.modules, fusion.interval) == (EAGER.case_id, ORT.case_id, 1, None)
@@ -143,7 +143,7 @@ def test_where_no_profile_shows_anything_the_list_says_so() -> None:
     assert reason(EAGER, profiles={EAGER.case_id: parts(TREE, 40)}).endswith("no profile of theirs can be relied on")
 
 
-def test_what_a_profiler_stretched_keeps_its_share() -> None:
+def test_a_part_that_a_profiler_stretched_keeps_its_share() -> None:
     stretched = PROFILES | {EAGER.case_id: parts(TREE, 10, window_ns=20 * MS)}
     fusion = next(change for change in changes(EAGER, ORT, profiles=stretched) if change.rule == "fusion")
     assert fusion.share == pytest.approx(5 / 20.5)
@@ -172,7 +172,7 @@ def test_modules_count_as_fused_only_where_the_graph_has_modules() -> None:
     assert fused_away(GRAPH, GRAPH) == []
 
 
-def test_a_list_has_five_changes_at_most_the_largest_first() -> None:
+def test_a_list_has_up_to_five_changes_the_largest_first() -> None:
     rows = (
         *(EAGER, ORT, row("torch-eager", 4, 40), row("onnxruntime", 4, 22), row("onnxruntime", 1, 8, "int8")),
         *(row("onnxruntime", 4, 20, "int8"),),

@@ -1,4 +1,4 @@
-"""The stacked bars: what they show, that nothing covers a label, and that colours tell groups apart."""
+"""The stacked bars: what they show, that nothing covers a label, and that colours distinguish groups."""
 
 from __future__ import annotations
 
@@ -90,9 +90,9 @@ def test_kernels_alone_are_drawn_with_the_time_in_which_none_ran() -> None:
 def test_modules_whose_times_are_kernels_leave_out_the_same() -> None:
     layer = row("conv1", 40, stream_ns=90)
     kernel = OperatorRow(name="fprop", shapes="", calls=1, self_cpu_ns=0, self_device_ns=40)
-    told = parts(layer, operators=(kernel,)).model_copy(update={"plain_ns": 150})
-    host = told.model_copy(update={"layers": (row("conv1", 40),), "operators": ()})
-    assert [ComparedColumn("x", "x", entry, None).kernels_alone for entry in (told, host)] == [True, False]
+    parts_profile = parts(layer, operators=(kernel,)).model_copy(update={"plain_ns": 150})
+    host = parts_profile.model_copy(update={"layers": (row("conv1", 40),), "operators": ()})
+    assert [ComparedColumn("x", "x", entry, None).kernels_alone for entry in (parts_profile, host)] == [True, False]
 
 
 def test_labels_are_where_they_fit() -> None:

@@ -138,7 +138,7 @@ def test_unranked_rows_are_grey_and_hollow(summary: Summary) -> None:
     assert "Grey and hollow" in spec.reading
 
 
-def test_a_legend_keeps_its_look_whatever_grade_a_point_has(summary: Summary) -> None:
+def test_a_legend_looks_the_same_for_points_of_every_grade(summary: Summary) -> None:
     table = table_of(summary, "minilm-l6", lambda row: row.model_copy(update={"grade": "C"}))
     spec = throughput(table)
     assert spec is not None
@@ -170,7 +170,7 @@ def test_an_interval_wider_than_1_5_is_not_drawn_to_scale(summary: Summary, high
 
 
 @pytest.mark.parametrize("chart", [speedup, cold_start])
-def test_what_is_based_on_grade_c_or_a_warm_cache_says_so(
+def test_a_chart_based_on_grade_c_or_a_warm_cache_says_so(
     summary: Summary, chart: Callable[[TableRows], Dots | Lines | None]
 ) -> None:
     def warm(row: Row) -> Row:
@@ -365,7 +365,7 @@ def test_a_start_up_chart_shows_whole_intervals_but_no_wide_ones(summary: Summar
 
 
 def test_speedups_within_one_doubling_have_a_scale() -> None:
-    axis = ratio_axis("speed-up", [Mark(1.43, LOOK), Mark(1.48, LOOK)])
+    axis = ratio_axis([Mark(1.43, LOOK), Mark(1.48, LOOK)])
     assert [axis.text(tick) for tick in axis.shown] == ["1×", "1.2×", "1.4×", "1.6×"]
 
 

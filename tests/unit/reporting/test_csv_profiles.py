@@ -57,7 +57,7 @@ def test_a_model_has_one_line_and_every_case_its_own(tables: dict[str, list[dict
     assert {line["measured_by"] for line in tables["profile_cases"]} == {"not measured: why"}
 
 
-def test_what_a_case_reached_is_its_rows_latency(
+def test_the_latency_of_a_profiled_case_is_that_of_its_row(
     tables: dict[str, list[dict[str, str]]], profiled: list[Profiled]
 ) -> None:
     for line, entry in zip(tables["profile_cases"], profiled, strict=True):
@@ -67,8 +67,8 @@ def test_what_a_case_reached_is_its_rows_latency(
 
 
 def test_layers_and_operators_are_all_there_with_unrounded_times(tables: dict[str, list[dict[str, str]]]) -> None:
-    told = [(line["layer"], line["group"], float(line["self_ms"])) for line in tables["profile_layers"]]
-    assert told == [(row.name, row.group, row.self_ns / 1e6) for row in (*EAGER.layers, *ORT.layers)]
+    shown = [(line["layer"], line["group"], float(line["self_ms"])) for line in tables["profile_layers"]]
+    assert shown == [(row.name, row.group, row.self_ns / 1e6) for row in (*EAGER.layers, *ORT.layers)]
     fused = next(line for line in tables["profile_layers"] if line["layer"] == "node_b")
     assert (fused["fused_from"], fused["output_shapes"], fused["parent"]) == ("x y z u v", "1x128x384", "mlp.act")
     (operator,) = tables["profile_operators"]
@@ -89,7 +89,7 @@ def test_shares_of_a_case_add_up_to_one(tables: dict[str, list[dict[str, str]]])
         assert list(shares.values()) == [pytest.approx(1), pytest.approx(1)]
 
 
-def test_backends_side_by_side_gain_what_their_sums_differ_by(
+def test_the_gain_of_backends_side_by_side_is_the_difference_of_their_sums(
     tables: dict[str, list[dict[str, str]]], profiled: list[Profiled]
 ) -> None:
     eager, onnx = (entry.row.case_id for entry in profiled[:2])

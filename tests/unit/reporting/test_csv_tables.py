@@ -31,7 +31,7 @@ PLAIN = {
 }
 """Counts and ratios, which have no unit."""
 MIDDLE = ("_ci95_low", "_ci95_high", "_min", "_mean", "_max", "_peak", "_per_batch")
-"""May stand behind a unit, as in `gpu_sm_mhz_max`."""
+"""May follow a unit, as in `gpu_sm_mhz_max`."""
 TEXTS = {
     *("case_id", "model", "weights", "backend", "setting", "device", "precision", "boundary", "mode", "grade"),
     *("flags", "stopped", "items", "speedup_against", "machine", "libraries", "measured_from", "measured_to"),
@@ -165,9 +165,9 @@ def test_break_even_is_the_tables_figure(gpu: dict[str, list[dict[str, str]]], o
     shown = table_text(cold_table(rows, by_id, on_gpu.exports[key[0]], on_gpu.engines))
     cells = [line.rstrip(" |").rpartition("|")[2].strip() for line in shown.splitlines()[2:]]
     ours = {line["case_id"]: line for line in gpu["cold_start"]}
-    told = [ours[row.case_id] for row in rows if row.case_id in ours]
-    assert len(cells) == len(told)
-    for cell, line in zip(cells, told, strict=True):
+    selected = [ours[row.case_id] for row in rows if row.case_id in ours]
+    assert len(cells) == len(selected)
+    for cell, line in zip(cells, selected, strict=True):
         if line["break_even_requests"] in ("", "0"):
             assert cell == (line["break_even"] or "–")
         else:
@@ -177,7 +177,7 @@ def test_break_even_is_the_tables_figure(gpu: dict[str, list[dict[str, str]]], o
             assert float(line["break_even_requests_ci95_low"]) < exact
             assert exact < float(line["break_even_requests_ci95_high"]) + 1
         assert line["break_even_compile_cached"] == ("" if cell == "–" else "False")
-    assert any(float(line["engine_build_s"] or 0) > 0 for line in told)
+    assert any(float(line["engine_build_s"] or 0) > 0 for line in selected)
 
 
 def test_intervals_too_wide_to_print_are_in_full_and_ratios_to_grade_c_are_reported(summary: Summary) -> None:
@@ -190,19 +190,21 @@ def test_intervals_too_wide_to_print_are_in_full_and_ratios_to_grade_c_are_repor
     baselines = {row.speedup.baseline for row in summary.rows if row.speedup}
     disturbed = {"grade": "C", "flags": (Flag(name="DRIFT", detail="", remedy=""),)}
     rows = [row.model_copy(update=disturbed) if row.case_id in baselines else wide(row) for row in summary.rows]
-    told = summary.model_copy(update={"rows": tuple(with_baseline_grades(rows))})
-    results = [line for line in tables_of(told)["results"] if line["grade"] != "F"]
+    selected = summary.model_copy(update={"rows": tuple(with_baseline_grades(rows))})
+    results = [line for line in tables_of(selected)["results"] if line["grade"] != "F"]
     assert {line["latency_median_ci95_high_ms"] for line in results if line["case_id"] not in baselines} == {"9000.0"}
     for line in results:
         assert line["speedup_rests_on_grade_c"] == str(line["case_id"] not in baselines)
-    (flat_line,) = [line for line in lines(summary_text(told)) if line["case_id"] == "resnet50-openvino-cpu-fp32-b1"]
+    (flat_line,) = [
+        line for line in lines(summary_text(selected)) if line["case_id"] == "resnet50-openvino-cpu-fp32-b1"
+    ]
     assert flat_line["speedup_baseline_grade"] == "C"
 
 
 def test_checks_are_reported_row_by_row(gpu: dict[str, list[dict[str, str]]], on_gpu: Summary) -> None:
     case_id = gpu["results"][0]["case_id"]
-    told = [line for line in gpu["checks"] if line["case_id"] == case_id]
-    results = [(line["check"], line["rounds"], line["of"], line["missing"]) for line in told]
+    selected = [line for line in gpu["checks"] if line["case_id"] == case_id]
+    results = [(line["check"], line["rounds"], line["of"], line["missing"]) for line in selected]
     assert results == [("STEAL", "3", "3", ""), ("CPU_SHARED", "2", "3", "one look in round 2")]
     (flat_line,) = [line for line in lines(summary_text(on_gpu)) if line["case_id"] == case_id]
     assert flat_line["checks"] == "STEAL 3/3 CPU_SHARED 2/3"
@@ -242,7 +244,7 @@ def test_each_group_of_settings_has_one_that_was_chosen_and_the_others_are_measu
             assert float(line["behind_share"]) == pytest.approx(ratio - 1)
 
 
-def test_what_was_not_measured_has_its_reason_and_no_figures(
+def test_an_unmeasured_row_has_its_reason_and_no_figures(
     cpu: dict[str, list[dict[str, str]]], summary: Summary
 ) -> None:
     expected = [(row.case_id, row.status, row.reason) for row in summary.rows if row.status != "measured"]
@@ -325,5 +327,5 @@ def test_figures_of_plugins_are_with_the_results_and_not_for_a_void_row(summary:
         row.model_copy(update={"custom": {"economy": 2.5}}) if row.void is None else row for row in summary.rows
     )
     table = tables_of(summary.model_copy(update={"rows": rows, "custom": {"economy": metric}}))["results"]
-    told = {(line["grade"] == "F", line["custom_economy [items/W]"]) for line in table}
-    assert told == {(False, "2.5"), (True, "")}
+    selected = {(line["grade"] == "F", line["custom_economy [items/W]"]) for line in table}
+    assert selected == {(False, "2.5"), (True, "")}

@@ -1,4 +1,4 @@
-"""Every table of a GPU run against golden files, and where its columns and sections must not stand."""
+"""Every table of a GPU run against golden files, and where its columns and sections must be absent."""
 
 from __future__ import annotations
 

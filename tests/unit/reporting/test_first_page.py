@@ -89,7 +89,7 @@ def test_a_faster_int8_is_named_after_the_same_answers_and_with_its_cost(rows: R
         ({}, {"top1_agreement": None, "cosine": None}, "accuracy not checked"),
     ],
 )
-def test_what_a_lower_precision_costs(rows: Rows, changes: dict[str, Any], parity: dict[str, Any], cost: str) -> None:
+def test_the_cost_of_a_lower_precision(rows: Rows, changes: dict[str, Any], parity: dict[str, Any], cost: str) -> None:
     fast = lossy(rows[OPENVINO], 5, 4.9, 5.1, **parity).model_copy(update=changes)
     assert page.accuracy_loss([rows[OPENVINO], fast]) == cost
     assert page.accuracy_loss([rows[OPENVINO]]) == "nothing"
@@ -183,7 +183,7 @@ def test_a_long_run_answers_for_the_smallest_batch_alone(rows: Rows, summary: Su
     assert len(page.answers(long.model_copy(update={"rows": many[:8]}))) == 4
 
 
-def test_how_sure_has_the_grades_and_what_they_mean(summary: Summary) -> None:
+def test_how_sure_has_the_grades_and_their_meaning(summary: Summary) -> None:
     text = page.certainty_text(summary)
     measured = [row for _, rows in ranking.by_table(summary.rows) for row in rows]
     for grade in {row.grade for row in measured if row.grade}:

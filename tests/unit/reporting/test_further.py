@@ -58,7 +58,7 @@ def test_a_row_that_met_its_limit_of_rounds_needs_a_higher_one() -> None:
     assert "MAX_ROUNDS=20`" in further_rounds_text(summary(row(0, WIDE, stopped="round limit")))
 
 
-def test_no_time_is_guessed_where_nobody_watched() -> None:
+def test_no_time_is_guessed_without_records_of_the_monitor() -> None:
     said = further_rounds_text(summary(row(0, WIDE, usage=None)))
     assert said.endswith("`make bench INTERVAL=5%`.")
 

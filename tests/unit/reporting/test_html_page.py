@@ -135,7 +135,7 @@ def test_every_case_is_there_with_the_figures_of_the_other_report(path: Path) ->
     assert cases == expected
 
 
-def test_flags_come_with_what_was_seen_and_what_to_do(summary: Summary) -> None:
+def test_flags_have_their_evidence_and_their_advice(summary: Summary) -> None:
     text = page(summary)
     flags = [flag for _, rows in ranking.by_table(summary.rows) for row in rows for flag in row.flags]
     assert flags
@@ -245,14 +245,14 @@ def test_nothing_measured_is_still_a_page() -> None:
 
 
 def test_the_navigation_leads_to_every_section(summary: Summary) -> None:
-    seen = Seen(page(summary, "Proof stands here."))
+    seen = Seen(page(summary, "Proof of the comparison."))
     anchors = [attrs["id"] for tag, attrs in seen.tags if tag == "section"]
     links = [attrs["href"] for tag, attrs in seen.tags if tag == "a"]
     assert [f"#{anchor}" for anchor in anchors] == links[1 : len(anchors) + 1]
     ids = [attrs["id"] for _, attrs in seen.tags if attrs.get("id")]
     assert len(ids) == len(set(ids))
     assert {link.removeprefix("#") for link in links if link} <= set(ids)
-    assert "Proof stands here." in page(summary, "Proof stands here.")
+    assert "Proof of the comparison." in page(summary, "Proof of the comparison.")
 
 
 def test_a_recommendation_is_based_on_rows_that_are_there(rows: dict[str, Row], summary: Summary) -> None:

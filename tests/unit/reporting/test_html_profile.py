@@ -88,7 +88,7 @@ def cells(data: dict[str, Any], header: str) -> list[str]:
     return [line[6 + at] for line in data["lines"]]
 
 
-def test_layers_have_the_columns_in_which_something_is_known() -> None:
+def test_layers_have_the_columns_that_have_values() -> None:
     modules, graph = layers_data(MODULES), layers_data(GRAPH)
     assert [name for name, _ in modules["columns"]] == [
         *("layer", "kind", "total µs", "self µs", "GFLOP", "GFLOP/s", "M parameters", "output")
@@ -119,11 +119,15 @@ def profiles(rows: dict[str, Row]) -> RunProfiles:
     names = (CASE, CASE.replace("torch-eager", "onnxruntime"), CASE.replace("torch-eager", "torch-compile"))
     result = zip(names, (parts(), parts(GRAPH, plain_ns=6_500), parts((), plain_ns=7_500)), strict=True)
     return RunProfiles(
-        "profiles", [Profiled(rows[name], model_profile(rows[name], told.plain_ns), told) for name, told in result]
+        "profiles",
+        [
+            Profiled(rows[name], model_profile(rows[name], parts_profile.plain_ns), parts_profile)
+            for name, parts_profile in result
+        ],
     )
 
 
-def test_cases_of_one_shape_share_a_scale_and_say_what_is_in_no_part(profiles: RunProfiles) -> None:
+def test_cases_of_one_shape_share_a_scale_and_show_time_outside_of_parts(profiles: RunProfiles) -> None:
     (group,) = profile_groups(profiles)
     assert group.title == "minilm-l6, batch 1, sequence length 128"
     eager, graph, compiled = group.cases
@@ -162,9 +166,11 @@ def test_the_page_holds_the_tree_as_data_and_hostile_names_stay_in_it(summary: S
     evil = "</script><img src=x onerror=alert(1)>"
     first = profiles.cases[0]
     layers = tuple(row.model_copy(update={"kind": evil}) for row in MODULES)
-    told = parts(layers, notes=(evil,), traces=(evil,))
+    parts_profile = parts(layers, notes=(evil,), traces=(evil,))
     text = page(
-        summary, profile=["Tables."], profiled=RunProfiles("profiles", [Profiled(first.row, first.model, told)])
+        summary,
+        profile=["Tables."],
+        profiled=RunProfiles("profiles", [Profiled(first.row, first.model, parts_profile)]),
     )
     assert "<img" not in text
     (block,) = [entry for entry in text.split('<script type="application/json">') if '"operators"' in entry]
@@ -215,8 +221,8 @@ def test_the_time_in_which_no_kernel_ran_is_drawn_behind_the_kernels(profiles: R
     layers = tuple(layer.model_copy(update={"stream_ns": layer.self_ns}) for layer in MODULES)
     kernel = OperatorRow(name="gemm", shapes="", calls=1, self_cpu_ns=0, self_device_ns=10_000)
     gaps = LaunchGaps(window_ns=70_000, busy_ns=10_000, waited_ns=None, work_ns=10_000, kernels_ns=10_000)
-    told = parts(layers, operators=(kernel,), plain_ns=45_000, launch_gaps=gaps)
-    on_gpu = Profiled(first.row, model_profile(first.row, 35_000), told)
+    parts_profile = parts(layers, operators=(kernel,), plain_ns=45_000, launch_gaps=gaps)
+    on_gpu = Profiled(first.row, model_profile(first.row, 35_000), parts_profile)
     (before,), (after,) = (profile_groups(RunProfiles("profiles", [entry, *others])) for entry in (first, on_gpu))
     ((plain,), (hatched,)) = ([group.plots[0] for group in group.plots] for group in (before, after))
     idle = next(trace for trace in hatched.data if trace.get("name") == IDLE)
@@ -250,8 +256,8 @@ def test_modules_of_one_backend_alone_are_no_chart(profiles: RunProfiles) -> Non
 def test_names_in_the_chart_are_text(rows: dict[str, Row], profiles: RunProfiles) -> None:
     evil = "<img src=x onerror=alert(1)>"
     first, second, _ = profiles.cases
-    told = parts(tuple(row.model_copy(update={"parent": f"encoder.{evil}"}) for row in GRAPH), plain_ns=6_500)
-    results = [first, Profiled(second.row.model_copy(update={"backend": evil}), second.model, told)]
+    parts_profile = parts(tuple(row.model_copy(update={"parent": f"encoder.{evil}"}) for row in GRAPH), plain_ns=6_500)
+    results = [first, Profiled(second.row.model_copy(update={"backend": evil}), second.model, parts_profile)]
     (group,) = profile_groups(RunProfiles("profiles", results))
     (plot,) = group.plots[0].plots
     shown = [trace.get(name) for trace in plot.data for name in ("y", "text", "hovertext")]

@@ -1,4 +1,4 @@
-"""Kernels of real traces (PyTorch 2.11 and ONNX Runtime 1.31 on an H100 and an H200) by names that tell them apart."""
+"""Kernels of real traces (PyTorch 2.11 and ONNX Runtime 1.31 on an H100 and an H200) by names that distinguish them."""
 
 from __future__ import annotations
 

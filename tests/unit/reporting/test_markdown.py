@@ -41,7 +41,7 @@ def test_html_and_links_of_others_are_text(hostile: str, where: str) -> None:
     assert "www.evil" not in text
 
 
-def test_what_we_write_ourselves_is_left_alone() -> None:
+def test_our_own_markdown_is_left_alone() -> None:
     ours = (
         "# Report\n\n![Latency](charts/overview.png)\n\nHint: `make bench RESULTS=<folder>`, [8.02, 11.6] < 12.\n\n"
         "| case | link |\n|---|---|\n| `<a>` | [parts.md](profiles/case-1/parts.md) |\n"

@@ -80,7 +80,7 @@ def test_csv_has_metric_and_plugin_behind_its_other_columns(summary: Summary, pl
     assert next(csv.reader(io.StringIO(summary_text(summary)))) == [*COLUMNS]
 
 
-def test_the_guide_says_what_it_is_and_why_rows_have_none(plugged: Summary) -> None:
+def test_the_guide_explains_the_metric_and_why_rows_have_none(plugged: Summary) -> None:
     absent = sum(row.latency_ns is not None and row.batch_size != 1 for row in plugged.rows)
     (line,) = custom.guide_lines(plugged)
     assert line == (

@@ -67,7 +67,7 @@ def test_the_share_without_a_kernel_says_of_which_latency() -> None:
     assert "Launch gaps: in 70.0% of the plain latency no kernel ran" in blocks_text(profile_blocks(on_gpu, True))
 
 
-def test_layers_are_sorted_by_what_they_take_themselves_with_their_own_flops() -> None:
+def test_layers_are_sorted_by_their_self_time_with_their_own_flops() -> None:
     rows = lines(blocks_text([layers_block(EAGER.layers, top=2)]))
     assert rows[0] == ["layer", "kind", "group", "calls", "self ms", "share", "GFLOP", "output"]
     assert [row[0] for row in rows[2:]] == ["mlp", "attention"]
@@ -88,7 +88,7 @@ def test_own_flops_of_a_container_are_those_that_no_child_has() -> None:
     ]
 
 
-def test_a_choice_is_named_and_adds_up_with_what_it_leaves_out() -> None:
+def test_a_choice_is_named_and_adds_up_with_the_remaining_rows() -> None:
     text = blocks_text([layers_block(EAGER.layers, top=1, choice=LayerChoice(("attention", "mlp")))])
     assert text.startswith("1 of 2 layers matching `attention` or `mlp` (of 4), 60.0% of the time:")
     assert text.endswith("Sums: shown 12.0 ms + 1 shorter one 7.00 ms + left out by the choice 1.00 ms = 20.0 ms.")
@@ -96,7 +96,7 @@ def test_a_choice_is_named_and_adds_up_with_what_it_leaves_out() -> None:
     assert "Sums" not in blocks_text([layers_block(EAGER.layers)])
 
 
-def test_a_depth_adds_what_is_deeper_to_what_holds_it() -> None:
+def test_a_depth_adds_deeper_modules_to_their_parent() -> None:
     text = blocks_text([layers_block(EAGER.layers, choice=LayerChoice(depth=0))])
     assert text.startswith("1 layer down to depth 0, what is deeper added to them, 100% of the time:")
     assert lines(text)[2] == ["(model)", "Linear", "other", "1", "20.0", "100%", "3.00e-07", "1×128×384"]

@@ -75,7 +75,7 @@ def test_fragmentation_and_snapshot_are_reported_where_there_are_any() -> None:
 
 
 @pytest.mark.parametrize("found", [FOUND, ON_GPU], ids=["cpu", "cuda"])
-def test_the_chart_shows_temporaries_the_peak_and_what_is_reserved(found: MemoryTimeline) -> None:
+def test_the_chart_shows_temporaries_the_peak_and_reserved_memory(found: MemoryTimeline) -> None:
     spec = allocations("Memory", found)
     figure = draw(spec)
     (ax,) = figure.axes

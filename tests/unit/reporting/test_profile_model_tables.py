@@ -53,10 +53,10 @@ def test_models_are_listed_once_and_cases_with_their_links() -> None:
     assert f"profiles/{ORT.case_id}/parts.md" not in text
     assert "2 FLOPs a multiply-add" in text
     assert "Where the time of resnet50 goes at batch 1" in text
-    assert "tokens/s" not in text  # nobody has any
+    assert "tokens/s" not in text  # no case has any
 
 
-def test_what_is_missing_or_disagrees_is_said_once_with_whom_it_concerns() -> None:
+def test_missing_and_disagreeing_values_are_reported_once_with_their_models() -> None:
     doubtful = [
         entry.model_copy(update={"onnx_count": COUNT, "uncounted": ("_fft_r2c",), "count_notes": ("they | disagree",)})
         for entry in (EAGER, ORT)
@@ -100,8 +100,8 @@ def test_a_line_for_the_terminal() -> None:
 
 
 def test_activations_are_beside_their_estimate_and_apart_from_all_that_is_allocated() -> None:
-    told = ORT.model_copy(update={"activation_measured_bytes": 10 << 20, "activation_alone_bytes": 6 << 20})
-    lines = [line for line in blocks_text(model_cost_tables([told], {})).splitlines() if line.startswith("|")]
+    parts_profile = ORT.model_copy(update={"activation_measured_bytes": 10 << 20, "activation_alone_bytes": 6 << 20})
+    lines = [line for line in blocks_text(model_cost_tables([parts_profile], {})).splitlines() if line.startswith("|")]
     place = next(index for index, line in enumerate(lines) if "MiB at most" in line)
     names, cells = ([cell.strip() for cell in lines[index].split("|")] for index in (place, place + 2))
     row = dict(zip(names, cells, strict=True))

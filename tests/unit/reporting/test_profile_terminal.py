@@ -18,7 +18,7 @@ def test_layers_are_longest_first_and_add_up() -> None:
     ]
 
 
-def test_a_choice_says_what_it_leaves_out() -> None:
+def test_a_choice_counts_the_rows_that_it_leaves_out() -> None:
     lines = terminal_layers("case", ORT, LayerChoice(("attention", "mlp"))).splitlines()
     assert [line.split()[0] for line in lines[3:-1]] == ["mlp.act", "attention"]
     assert lines[-1] == "Sums: shown 8.00 ms + left out by the choice 40.0 µs = 8.04 ms."

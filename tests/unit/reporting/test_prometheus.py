@@ -61,14 +61,14 @@ def test_a_figure_is_in_base_units_under_its_conditions(
     assert (info.value, info.labels["grade"]) == (1, row.grade)
 
 
-def test_what_is_void_or_was_not_measured_has_no_series_and_is_counted(
+def test_a_void_or_unmeasured_row_has_no_series_and_is_counted(
     families: dict[str, list[Sample]], summary: Summary
 ) -> None:
     none = {row.case_id for row in summary.rows if row.status != "measured" or row.grade == "F"}
     assert len(none) > 5
-    told = {sample.labels["case_id"] for name in set(families) - ABOUT_ALL for sample in families[name]}
-    assert told
-    assert not told & none
+    shown = {sample.labels["case_id"] for name in set(families) - ABOUT_ALL for sample in families[name]}
+    assert shown
+    assert not shown & none
     counts = {(entry.labels["status"], entry.labels["grade"]): entry.value for entry in families["inferometer_cases"]}
     assert counts["measured", "F"] == sum(row.grade == "F" for row in summary.rows)
     assert counts["skipped", ""] == sum(row.status == "skipped" for row in summary.rows)
@@ -76,11 +76,11 @@ def test_what_is_void_or_was_not_measured_has_no_series_and_is_counted(
 
 
 def test_percentiles_that_are_withheld_have_no_series(families: dict[str, list[Sample]], rows: dict[str, Row]) -> None:
-    told = {sample.labels["case_id"] for sample in families["inferometer_latency_p99_seconds"]}
-    assert told
+    shown = {sample.labels["case_id"] for sample in families["inferometer_latency_p99_seconds"]}
+    assert shown
     for case_id, row in rows.items():
         known = row.latency_ns is not None and row.latency_ns.p99 is not None
-        assert not (case_id in told and not known)
+        assert not (case_id in shown and not known)
 
 
 def test_names_end_in_base_units(families: dict[str, list[Sample]]) -> None:
@@ -93,8 +93,8 @@ def test_a_ratio_that_is_based_on_grade_c_has_a_gauge_beside_it(summary: Summary
     baselines = {row.speedup.baseline for row in summary.rows if row.speedup}
     rows = [row.model_copy(update={"grade": "C"}) if row.case_id in baselines else row for row in summary.rows]
     result = read(summary.model_copy(update={"rows": tuple(with_baseline_grades(rows))}))
-    told = {sample.labels["case_id"] for sample in result["inferometer_speedup_rests_on_grade_c_info"]}
-    assert told == {sample.labels["case_id"] for sample in result["inferometer_speedup_ratio"]} - baselines
+    shown = {sample.labels["case_id"] for sample in result["inferometer_speedup_rests_on_grade_c_info"]}
+    assert shown == {sample.labels["case_id"] for sample in result["inferometer_speedup_ratio"]} - baselines
 
 
 def test_a_gpus_time_and_joules() -> None:
@@ -178,8 +178,8 @@ def test_figures_of_plugins_have_their_name_and_unit_as_labels(summary: Summary)
     given: dict[str, float | Unavailable] = {row.case_id: 2.5 for row in summary.rows}
     given["minilm-l6-torch-eager-cpu-fp32-b1-s32"] = Unavailable(unavailable="no counter")
     rows = tuple(row.model_copy(update={"custom": {"economy": given[row.case_id]}}) for row in summary.rows)
-    told = read(summary.model_copy(update={"rows": rows, "custom": {"economy": metric}}))["inferometer_custom"]
-    assert {(entry.labels["metric"], entry.labels["unit"], entry.value) for entry in told} == {
+    shown = read(summary.model_copy(update={"rows": rows, "custom": {"economy": metric}}))["inferometer_custom"]
+    assert {(entry.labels["metric"], entry.labels["unit"], entry.value) for entry in shown} == {
         ("economy", "items/W", 2.5)
     }
-    assert len(told) == sound - 1
+    assert len(shown) == sound - 1

@@ -1,4 +1,4 @@
-"""Who may be compared with whom, and when somebody wins."""
+"""Which rows may be compared, and when one of them wins."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_grade_c_and_f_cannot_win(rows: ROWS) -> None:
         assert ranking.contenders([disturbed, slow]) == [slow]
 
 
-def test_nobody_wins_over_a_disturbed_row_that_may_be_faster(rows: ROWS) -> None:
+def test_no_row_wins_over_a_disturbed_row_that_may_be_faster(rows: ROWS) -> None:
     fast, slow = pair(rows, (9.9, 10.1), (10.8, 11.2))
 
     def third(median_ms: float, ends: tuple[float, float] | None, grade: str) -> Row:
@@ -104,5 +104,5 @@ def test_reading_order_is_shape_then_rank_then_latency(summary: Summary) -> None
         assert [ranking.shape(row) for row in rows] == sorted(ranking.shape(row) for row in rows)
 
 
-def test_what_computes_nothing_is_in_no_table(summary: Summary) -> None:
+def test_a_backend_that_computes_nothing_is_in_no_table(summary: Summary) -> None:
     assert all(row.backend != "noop" for _, rows in ranking.by_table(summary.rows) for row in rows)

@@ -24,7 +24,7 @@ def _clean(text: str) -> bool:
 
 
 @given(st.text())
-def test_lines_keep_what_can_be_read_and_nothing_else(text: str) -> None:
+def test_lines_keep_readable_characters_and_nothing_else(text: str) -> None:
     assert _clean(sanitize.lines(text))
     assert sanitize.one_line(text).isprintable()
     kept = [letter for letter in text if letter.isprintable() and letter != " "]
@@ -47,7 +47,7 @@ def test_no_line_of_ours_steers_a_terminal(capsys: pytest.CaptureFixture[str]) -
     assert len(said.err.splitlines()) == 3
 
 
-def test_a_record_holds_what_a_log_said_without_its_controls_and_in_few_bytes() -> None:
+def test_a_record_holds_the_text_of_a_log_without_its_controls_and_in_few_bytes() -> None:
     record = Failed(
         case_id="case",
         round=1,

@@ -45,7 +45,7 @@ def test_two_settings_of_one_shape_are_distinguished_at_every_batch() -> None:
     assert results[EAGER.case_id] == "torch-eager fp16"
 
 
-def test_what_has_no_figure_is_drawn_unless_another_setting_has_one() -> None:
+def test_a_case_without_a_figure_is_drawn_unless_another_setting_has_one() -> None:
     void = changed(DYNAMIC, grade="F")
     failed = changed(DYNAMIC, latency_ns=None, status="failed")
     assert drawable([STATIC, void, failed]) == [STATIC]

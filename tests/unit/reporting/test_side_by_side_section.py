@@ -106,7 +106,7 @@ def test_many_members_are_counted() -> None:
     assert lines(table_text(gains_table(result, "module")))[2][0] == "a (b, c, d + 3 more)"
 
 
-def test_the_sentence_says_what_brings_most_of_the_gain() -> None:
+def test_the_sentence_names_the_part_with_most_of_the_gain() -> None:
     assert gain_sentence(both()) == (
         "onnxruntime takes 118 ms less than torch-eager by their parts and 90.0 ms less as measured; "
         "normalisation brings 33.8% of it."
@@ -167,10 +167,10 @@ def test_columns_of_kernels_alone_are_compared_like_with_like() -> None:
 def test_the_waiting_of_a_gpu_is_reported_with_and_without_the_profiler() -> None:
     kernel = OperatorRow(name="gemm", shapes="", calls=1, self_cpu_ns=0, self_device_ns=600)
     gaps = LaunchGaps(window_ns=2000, busy_ns=1250, waited_ns=500, work_ns=1250, kernels_ns=600)
-    told = parts(operators=(kernel,)).model_copy(update={"plain_ns": 1000, "launch_gaps": gaps})
+    profile = parts(operators=(kernel,)).model_copy(update={"plain_ns": 1000, "launch_gaps": gaps})
     text = "torch-eager: GPU idle 37.5% of the traced window, 25.0% waiting for launches; "
     for latency_ns, share in ((None, "40.0% of the plain latency"), (1500, "60.0% of the measured latency")):
-        column = ComparedColumn("e", "torch-eager", told, latency_ns)
+        column = ComparedColumn("e", "torch-eager", profile, latency_ns)
         assert gaps_line(column, gaps) == f"{text}{share}, without the profiler, which slows the host."
     layered = ComparedColumn("t", "tensorrt", EAGER, None)
     without = gaps.model_copy(update={"waited_ns": None})
@@ -201,8 +201,8 @@ def test_profiles_that_show_nothing_are_named_below_the_sentence_and_are_in_a_ta
     why = "onnxruntime, its parts are 0.20 of the plain latency, and nothing measured covers the difference."
     assert f"Left out: {why}" in text
     assert "onnxruntime ns" not in text
-    told = {entry.model.case_id: entry.parts for entry in cases if entry.parts}
-    alone = blocks_text(profile_section([entry.model for entry in cases], told, "profiles", [text]))
+    profiles = {entry.model.case_id: entry.parts for entry in cases if entry.parts}
+    alone = blocks_text(profile_section([entry.model for entry in cases], profiles, "profiles", [text]))
     assert "onnxruntime fp32 (unexplained) ns" in alone
     assert "Nothing is concluded from the times of marked columns" in alone
     (not_found,) = not_compared(cases[:2])
@@ -223,8 +223,8 @@ def test_every_profile_is_in_the_report_with_its_grade_and_how_it_adds_up() -> N
         profiled("onnxruntime", disturbed),
         profiled("tensorrt", waits, setting="graph"),
     ]
-    told = {entry.model.case_id: entry.parts for entry in cases if entry.parts}
-    text = blocks_text(profile_section([entry.model for entry in cases], told, "profiles"))
+    profiles = {entry.model.case_id: entry.parts for entry in cases if entry.parts}
+    text = blocks_text(profile_section([entry.model for entry in cases], profiles, "profiles"))
     table = text[text.index("| model    | backend     | precision   |   batch | grade") :]
     assert lines(table.partition("\n\n")[0])[2:] == [
         ["resnet50", "torch-eager", "fp32", "1", "A", "0.95", "adds up", "2", "2.1%", "–"],
@@ -251,6 +251,6 @@ def test_a_title_leaves_settings_to_the_columns() -> None:
 def test_groups_are_not_reported_twice() -> None:
     cases = [profiled("torch-eager", EAGER), profiled("onnxruntime", GRAPH)]
     models = [entry.model for entry in cases]
-    told = {entry.model.case_id: entry.parts for entry in cases if entry.parts}
-    assert blocks_text(profile_section(models, told, "profiles", ["### The comparison"])).count("###") == 1
-    assert "### Where the time of resnet50 goes" in blocks_text(profile_section(models[:1], told, "profiles"))
+    profiles = {entry.model.case_id: entry.parts for entry in cases if entry.parts}
+    assert blocks_text(profile_section(models, profiles, "profiles", ["### The comparison"])).count("###") == 1
+    assert "### Where the time of resnet50 goes" in blocks_text(profile_section(models[:1], profiles, "profiles"))

@@ -55,7 +55,7 @@ def test_a_flag_that_costs_no_grade_is_a_note() -> None:
     assert not Flag(name="STEAL", detail="", remedy="").is_note
 
 
-def test_what_is_made_of_a_summary_has_the_digits_of_its_file() -> None:
+def test_views_of_a_summary_have_the_digits_of_its_file() -> None:
     whole = Synthetic().summary()
     stored = whole.as_stored()
     assert summary_text(stored) == summary_text(stored.as_stored())

@@ -195,7 +195,7 @@ def test_break_even(rows: ROWS, load_s: float, ms: tuple[float, ...], expected: 
     assert cold.break_even(baseline, baseline, None) is None
 
 
-def test_break_even_says_what_it_is_based_on(rows: ROWS) -> None:
+def test_break_even_names_its_basis(rows: ROWS) -> None:
     baseline, fast = with_cold(rows[BASELINE], 1.0, (20, 19.7, 20.3)), (10.0, 9.7, 10.3)
     warm = with_cold(rows[NAME], 2.0, fast, cached=True)
     assert str(cold.break_even(warm, baseline, None)) == "100 [96, 105] (cached)"
@@ -248,12 +248,12 @@ def test_every_flag_has_a_meaning() -> None:
 
 def test_checks_say_in_how_many_rounds_they_were_made(rows: ROWS) -> None:
     whole, part = Check(rounds=3, of=3), Check(rounds=2, of=3, missing="one look in round 2")
-    none = Check(rounds=0, of=3, missing="nobody watched")
+    none = Check(rounds=0, of=3, missing="no monitor ran")
     first = rows[NAME].model_copy(update={"checks": {"STEAL": whole, "CPU_SHARED": whole}})
     second = rows[BASELINE].model_copy(update={"checks": {"STEAL": part, "CPU_SHARED": none}})
     text = table_text(checks_table([first, second]))
     assert cells(text, "STEAL") == [["STEAL", "2", "1", "1", "0", "5 of 6", "one look in round 2"]]
-    assert cells(text, "CPU_SHARED") == [["CPU_SHARED", "2", "1", "0", "1", "3 of 6", "nobody watched"]]
+    assert cells(text, "CPU_SHARED") == [["CPU_SHARED", "2", "1", "0", "1", "3 of 6", "no monitor ran"]]
     assert table_text(checks_table([rows[NAME].model_copy(update={"checks": {}})])) == ""
 
 
@@ -289,6 +289,6 @@ def test_work_of_known_duration_is_no_overhead_of_the_harness(summary: Summary) 
     assert "does nothing, through the same loop, takes 180 ns or less" in both
 
 
-def test_a_summary_of_what_computes_nothing_has_measured_something(summary: Summary) -> None:
+def test_a_summary_of_backends_that_compute_nothing_has_measurements(summary: Summary) -> None:
     idle = tuple(row for row in summary.rows if row.backend == "noop")
     assert no_answer(summary.model_copy(update={"rows": idle})).startswith("Only backends that compute nothing")

@@ -56,7 +56,7 @@ def test_launches_are_reported_on_a_gpu() -> None:
     assert "in 25.0% of the measured latency no kernel runs" in text
 
 
-def test_profiles_that_were_left_out_are_below_the_list_with_why() -> None:
+def test_profiles_that_were_left_out_are_below_the_list_with_the_reason() -> None:
     odd = PROFILES | {EAGER.case_id: PROFILES[EAGER.case_id].model_copy(update={"plain_ns": 40 * MS})}
     why = "its parts are 0.51 of the plain latency, and nothing measured covers the difference."
     assert blocks_text(what_if_section(OF_A_CPU, odd)).endswith(f"No bound is taken from `{EAGER.case_id}`: {why}")

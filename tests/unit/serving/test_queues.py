@@ -112,7 +112,7 @@ def test_the_simulation_of_many_runs_is_the_policy_request_by_request(policy: Ba
 
 def test_the_bootstrap_keeps_neighbours_together() -> None:
     services = replay.ServiceTimes({1: np.arange(1_000, 2_000)})
-    alone = np.arange(1, 201)[None, :] * 10_000  # nobody waits: the latency is the service time
+    alone = np.arange(1, 201)[None, :] * 10_000  # no request waits: the latency is the service time
     entry = replay.simulate(alone, [services], ONE, 1, (5,)).latency_ns[0]
     steps = np.diff(entry)
     assert np.count_nonzero(steps % 1_000 != 1) == 200 // replay.BLOCK - 1

@@ -139,7 +139,7 @@ def test_the_variance_of_a_mean_of_correlated_runs() -> None:
     assert dependent > 1.2 * independent
 
 
-def test_what_a_restless_or_correlated_machine_shows_is_less_likely_a_shift() -> None:
+def test_a_change_on_a_noisy_or_correlated_machine_is_less_likely_a_shift() -> None:
     values = stepped(25, 5, 0.02)
     scales = [1.0] * 25 + [4.0] * 5
     plain = largest_split(values, [0.0] * 30)

@@ -269,7 +269,7 @@ KINDS = {
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("rounds", [5, 6, 7, 8, 10, 20])
-def test_from_five_rounds_on_the_interval_holds_the_median_whatever_the_scatter(kind: str, rounds: int) -> None:
+def test_from_five_rounds_on_the_interval_holds_the_median_at_any_scatter(kind: str, rounds: int) -> None:
     draw, truths = KINDS[kind]
     results = [
         estimators.median_interval(values) for values in draw(np.random.default_rng(5), (1_000, rounds)).tolist()
@@ -360,10 +360,10 @@ def test_a_trend_is_scipys_and_scatter_alone_seldom_has_one(rounds: int) -> None
     for _ in range(2_000):
         values = np.exp(chance.normal(0, 0.2, rounds))
         fit = scipy_stats.linregress(range(rounds), np.log(values))
-        told = estimators.trend(values.tolist())
-        assert (told is not None) == (fit.pvalue < 0.05)
-        if told is not None:
-            assert told == pytest.approx(math.expm1(fit.slope * (rounds - 1)))
+        shown = estimators.trend(values.tolist())
+        assert (shown is not None) == (fit.pvalue < 0.05)
+        if shown is not None:
+            assert shown == pytest.approx(math.expm1(fit.slope * (rounds - 1)))
             result += 1
     assert 0.035 < result / 2_000 < 0.065
 
@@ -399,7 +399,7 @@ def test_the_interval_of_a_difference_covers_it() -> None:
 
 
 @pytest.mark.parametrize("values", [[], [1.0], [1.0, 2.0], [1.0, 1.0, 1.0], [1.0, 0.0, 2.0]])
-def test_what_has_no_trend(values: list[float]) -> None:
+def test_series_that_have_no_trend(values: list[float]) -> None:
     assert estimators.trend(values) is None
 
 

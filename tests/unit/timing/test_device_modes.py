@@ -184,7 +184,7 @@ def test_device_and_enqueue_are_never_longer_than_the_host_waited(kind: type[Dev
 
 
 @pytest.mark.parametrize("kind", WITH_SAMPLES)
-def test_what_warm_up_saw_is_not_among_the_samples(gpu: Make, kind: type[DeviceMode]) -> None:
+def test_durations_of_warm_up_are_not_among_the_samples(gpu: Make, kind: type[DeviceMode]) -> None:
     backend = gpu(lambda n: WORK_NS)
     mode = kind(backend, 8)
     assert warm_up(mode, settings()).steady
@@ -253,7 +253,7 @@ def test_a_gpu_has_modes_of_its_own(gpu: Make, boundary: str, mode: str, kind: t
     assert (type(result), result.batches) == (kind, 5)
 
 
-def test_what_is_not_measured_is_refused(gpu: Make) -> None:
+def test_unmeasured_combinations_are_refused(gpu: Make) -> None:
     with pytest.raises(CaseError, match="transfer boundary is not measured in offline mode"):
         mode_for(case(device="cuda", boundary="transfer", mode="offline"), gpu(), 5)
 

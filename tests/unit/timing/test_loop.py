@@ -90,7 +90,7 @@ def test_windows_within_the_tolerance_agree_and_just_outside_do_not(scripted: Ma
     assert not warm_up(Sync(scripted(steps(0.0051)), 8), settings(**limits)).steady
 
 
-def test_warm_up_keeps_at_most_max_samples_and_goes_on(scripted: Make) -> None:
+def test_warm_up_keeps_max_samples_and_goes_on(scripted: Make) -> None:
     backend = scripted(lambda _: MS // 100)
     result = warm_up(Sync(backend, 8), settings(max_samples=50))
     assert len(result.samples_ns) == 50
@@ -99,7 +99,7 @@ def test_warm_up_keeps_at_most_max_samples_and_goes_on(scripted: Make) -> None:
 
 
 @pytest.mark.parametrize("max_samples", [1, 10, 63, 64, 65])
-def test_warm_up_rotates_over_all_inputs_whatever_fits_the_buffer(scripted: Make, max_samples: int) -> None:
+def test_warm_up_rotates_over_all_inputs_at_any_size_of_the_buffer(scripted: Make, max_samples: int) -> None:
     backend = scripted(lambda _: MS)
     warm_up(Sync(backend, 64), settings(max_samples=max_samples))
     assert backend.selected == [number % 64 for number in range(len(backend.selected))]
@@ -153,7 +153,7 @@ def test_any_input_can_be_the_last_of_a_block(scripted: Make) -> None:
     assert last(7) == last(7)
 
 
-def test_a_longer_block_is_at_most_a_half_longer(scripted: Make) -> None:
+def test_a_longer_block_is_no_more_than_half_longer(scripted: Make) -> None:
     chance = random.Random(1)  # noqa: S311 - no secret
     result = measure(Sync(scripted(drifting), 8), settings(max_s=20.0), ignore, None, chance)
     lengths = [block.iterations for block in result.blocks[:-1]]

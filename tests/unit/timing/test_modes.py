@@ -117,7 +117,7 @@ def test_the_oldest_of_two_unequal_is_the_one_that_is_timed(device: Make) -> Non
     assert list(samples[: block.iterations]) == expected
 
 
-def test_inputs_go_on_in_the_rotation_and_what_ran_last_is_known(device: Make) -> None:
+def test_inputs_go_on_in_the_rotation_and_the_last_one_is_known(device: Make) -> None:
     result = device()
     heard: list[tuple[int, int]] = []
     timed = measure(Pipelined(result, 8), settings(), lambda index: heard.append((index, result.done[-1])))
@@ -168,7 +168,7 @@ def test_the_block_before_decides_how_many_batches_fill_the_time(device: Make) -
     assert block.wall_ns == pytest.approx(500 * MS, rel=0.02)
 
 
-def test_at_least_as_many_as_asked_and_at_most_what_is_left(device: Make) -> None:
+def test_the_number_is_at_least_the_request_and_never_above_the_rest(device: Make) -> None:
     result = device()
     mode = warmed(result)
     assert mode.block(room(), 0, 1, 20).iterations == 20

@@ -92,7 +92,7 @@ COUNTERS_LAG = 4 << 20
 """The kernel adds up its per-processor counters only now and then."""
 
 
-def test_the_peak_remembers_what_was_given_back() -> None:
+def test_the_peak_includes_released_memory() -> None:
     before = process_counters.resident_bytes()
     block = mmap.mmap(-1, 64 << 20)  # pages that no allocator has kept
     for page in range(0, len(block), mmap.PAGESIZE):

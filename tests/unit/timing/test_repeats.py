@@ -230,7 +230,7 @@ def test_a_new_input_lies_between_two_stored_ones_and_has_their_type(two: tuple[
         assert (between <= np.maximum(first, other) + room).all()
 
 
-def test_what_has_two_values_at_most_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_series_of_one_or_two_values_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     batches = [{**batch, "mask": batch["mask"] * [[1] * 12 + [0] * 4]} for batch in stored()]
     model = Model(batches)
     model.run(monkeypatch)

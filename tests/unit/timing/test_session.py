@@ -301,7 +301,7 @@ def test_the_gpus_clock_is_asked_before_its_context_goes(run: Run, monkeypatch: 
     assert len(result.device.device_ns) == len(result.timed.samples_ns)
 
 
-def test_what_outputs_took_is_kept_beside_what_a_copy_takes(run: Run) -> None:
+def test_the_time_of_outputs_is_kept_beside_the_time_of_a_copy(run: Run) -> None:
     class Lazy(Recording):
         def outputs(self) -> Any:
             self.now_ns += 30 * MS
@@ -324,7 +324,7 @@ def test_a_backend_that_answers_from_memory_is_seen_after_the_loop(run: Run) -> 
     assert stuck.unchanged == stuck.compared == repeat_check.LEAST_PAIRS
 
 
-def test_what_computes_nothing_has_no_repeat_check(run: Run) -> None:
+def test_a_backend_that_computes_nothing_has_no_repeat_check(run: Run) -> None:
     result = run(Recording(answer=lambda index, number: {}), lambda _: {})
     assert (result.repeats, result.outputs_time) == (None, None)
 
@@ -360,7 +360,7 @@ def test_making_the_object_is_a_part_of_loading(run: Callable[..., Measurements]
 
 
 @pytest.mark.parametrize("masked", [True, False])
-def test_what_a_backend_gives_for_padding_is_no_difference(masked: bool, run: Callable[..., Measurements]) -> None:
+def test_outputs_for_padding_are_no_difference(masked: bool, run: Callable[..., Measurements]) -> None:
     mask = np.array([[True, True, False], [True, False, False]])
 
     def states(index: int) -> dict[str, np.ndarray[Any, Any]]:

@@ -62,7 +62,7 @@ def test_sequences_that_overlap_keep_their_tokens_and_a_slot_is_used_again(clock
     assert tokens.slots == (1, 1, 1, 1)
 
 
-def test_a_slot_that_keeps_what_it_had_changes_the_tokens(clock: SimulatedClock) -> None:
+def test_a_slot_that_keeps_its_old_content_changes_the_tokens(clock: SimulatedClock) -> None:
     _, _, batches, _ = served(clock, [0, 0, 0], [2, 6, 3], stale=True)
     own = [batch.timed.tokens[0].tolist() for batch in batches.batches if batch.timed]
     assert own[:2] == [[101, 102], [201, 202, 203, 204, 205, 206]]
@@ -78,14 +78,14 @@ def test_a_failed_join_loses_one_request_and_a_failed_step_all_that_run(clock: S
     assert in_ms(tokens) == [[], [], [30, 31, 32]]
 
 
-def test_what_fails_again_and_again_is_broken(clock: SimulatedClock) -> None:
+def test_a_service_that_keeps_failing_is_ended(clock: SimulatedClock) -> None:
     count = MOST_FAILURES + 5
     result, _, _, _ = served(clock, [0] * count, [3] * count, fails=tuple(range(count)))
     assert len(result.sizes) == len(result.failed) == MOST_FAILURES
     assert not result.timed_out
 
 
-def test_nothing_joins_after_the_limit_and_what_runs_ends(clock: SimulatedClock) -> None:
+def test_nothing_joins_after_the_limit_and_running_requests_end(clock: SimulatedClock) -> None:
     result, tokens, _, _ = served(clock, [0, 0, 0], [3, 30, 3], limit_ms=21)
     assert result.timed_out
     assert [len(batch) for batch in tokens.token_ns] == [3, 30]

@@ -77,7 +77,7 @@ def test_batches_close_when_they_are_full_or_their_first_request_has_waited(cloc
     )
 
 
-def test_a_batch_takes_what_has_arrived_while_its_worker_was_busy(clock: SimulatedClock) -> None:
+def test_a_batch_takes_the_requests_that_arrived_while_its_worker_was_busy(clock: SimulatedClock) -> None:
     scheduled = [0, MS, 2 * MS, 3 * MS, 50 * MS]
     result = serve(scheduled, BatchPolicy(max_batch=8), [clock.service(lambda *_: 10 * MS)], alone, NO_LIMIT)
     assert result.sizes == (1, 3, 1)
@@ -95,7 +95,7 @@ def test_a_failed_batch_counts_and_the_next_one_runs(clock: SimulatedClock) -> N
     assert result.error == "RuntimeError: no memory for two"
 
 
-def test_a_service_that_fails_again_and_again_is_given_up_and_what_is_left_is_not_served(clock: SimulatedClock) -> None:
+def test_a_service_that_keeps_failing_is_given_up_and_the_rest_is_not_served(clock: SimulatedClock) -> None:
     def run(_requests: int) -> None:
         raise RuntimeError("gone")
 

@@ -37,27 +37,27 @@ class Counted(Mode):
 
 
 def run(mode: Counted, order: list[Situation]) -> tuple[WindowedPart, list[str], object]:
-    told: list[str] = []
+    shown: list[str] = []
     waits: Iterator[Situation] = iter(order)
 
     class Scripted:
         def next(self) -> Situation:
-            told.append("wait")
+            shown.append("wait")
             return next(waits)
 
         def over(self) -> None:
-            told.append("over")
+            shown.append("over")
 
     request = WindowRequest(fifo="", count=len(order), window_s=2e-7, warm_s=1e-7)
-    part = WindowedPart(request, Scripted(), lambda: told.append("done"))
-    timed = part(mode, settings(), lambda index: told.append(f"input {index}"), 0, random.Random(0))  # noqa: S311
-    return part, told, timed
+    part = WindowedPart(request, Scripted(), lambda: shown.append("done"))
+    timed = part(mode, settings(), lambda index: shown.append(f"input {index}"), 0, random.Random(0))  # noqa: S311
+    return part, shown, timed
 
 
 def test_each_window_waits_warms_up_and_overwrites_its_warm_up() -> None:
     mode = Counted()
-    part, told, timed = run(mode, ["alone", "together"])
-    assert told == ["wait", "input 0", "done", "wait", "input 1", "done", "over"]
+    part, shown, timed = run(mode, ["alone", "together"])
+    assert shown == ["wait", "input 0", "done", "wait", "input 1", "done", "over"]
     assert mode.firsts == [0, 0, 4, 4]
     # Inferences 0 to 3 and 8 to 11 warmed up; only the others are in the record.
     assert list(timed.samples_ns) == [4, 5, 6, 7, 12, 13, 14, 15]  # type: ignore[attr-defined]

@@ -36,7 +36,7 @@ def exported(added: str) -> Any:
     return helper.make_graph(nodes, "exported", inputs, [output], constants)
 
 
-def test_what_comes_from_the_mask_alone_is_read_and_a_shape_of_another_input_is_no_source() -> None:
+def test_a_value_from_the_mask_alone_is_read_and_a_shape_of_another_input_is_no_source() -> None:
     from harness.zoo.onnx.variants import read_masks
 
     graph = exported("from_mask")
@@ -48,7 +48,7 @@ def test_what_comes_from_the_mask_alone_is_read_and_a_shape_of_another_input_is_
     onnx.checker.check_model(model)
 
 
-def test_it_hides_exactly_what_the_mask_hides() -> None:
+def test_it_hides_the_same_tokens_as_the_mask() -> None:
     import numpy as np
     from onnx.reference import ReferenceEvaluator
 
@@ -65,7 +65,7 @@ def test_it_hides_exactly_what_the_mask_hides() -> None:
 
 
 @pytest.mark.parametrize("added", ["from_ids", "from_both"])
-def test_what_comes_from_anything_else_is_left_alone(added: str) -> None:
+def test_a_value_from_any_other_source_is_left_alone(added: str) -> None:
     from harness.zoo.onnx.variants import read_masks
 
     graph = exported(added)

@@ -109,7 +109,7 @@ def test_arrays_without_names_count_by_their_order(tmp_path: Path) -> None:
         ({"scale": np.float64(1e300)}, "Input `scale` in .* has values that are too large for float32"),
     ],
 )
-def test_what_does_not_fit_is_named(change: dict[str, Any], problem: str, tmp_path: Path) -> None:
+def test_an_input_that_does_not_fit_is_named(change: dict[str, Any], problem: str, tmp_path: Path) -> None:
     arrays = {name: values for name, values in {**good(), **change}.items() if values is not None}
     with pytest.raises(UsageError, match=problem) as caught:
         of_file(write(tmp_path / "own.npz", **arrays))
@@ -156,7 +156,7 @@ def test_a_text_models_file_says_its_sequence_length(tmp_path: Path) -> None:
     assert [entry.sequence_length for entry in describe_inputs((path,), "text")] == [12]
 
 
-def test_inputs_are_part_of_the_plan_by_what_they_hold_and_decide_its_lengths(tmp_path: Path) -> None:
+def test_inputs_are_part_of_the_plan_by_their_content_and_decide_its_lengths(tmp_path: Path) -> None:
     short, other, long = (
         write(tmp_path / f"{name}.npz", x=floats(9, size)) for name, size in (("a", 4), ("b", 4), ("c", 6))
     )
@@ -182,7 +182,7 @@ def test_inputs_are_part_of_the_plan_by_what_they_hold_and_decide_its_lengths(tm
     assert apply_overrides(first, Overrides(inputs=(long,))).models[0].inputs == (long,)
 
 
-def test_batch_axes_by_examples_and_by_what_a_file_declares() -> None:
+def test_batch_axes_by_examples_and_by_the_declaration_of_a_file() -> None:
     assert axes_of_examples({"x": (16, 8), "state": (2, 16, 4), "scale": (), "table": (3, 3)}) == {
         "state": 1,
         "scale": None,
@@ -210,7 +210,7 @@ def test_the_examples_of_the_docstrings(module: ModuleType) -> None:
     assert (result.failed, result.attempted > 0) == (0, True)
 
 
-def test_what_a_transformer_takes_in_is_read_from_its_folder_or_the_hubs_cache(
+def test_the_inputs_of_a_transformer_are_read_from_its_folder_or_the_hubs_cache(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = '{"architectures": ["ViTModel"], "image_size": 32, "num_channels": 3}'

@@ -77,7 +77,7 @@ def test_each_operator_by_hand(
     assert (products.total, dict(products.macs), products.uncounted) == (macs, {kind: macs}, ())
 
 
-def test_what_is_not_counted_is_named(tmp_path: Path) -> None:
+def test_uncounted_operators_are_named(tmp_path: Path) -> None:
     nodes = [
         helper.make_node("Relu", ["x"], ["a"]),
         helper.make_node("DFT", ["a"], ["y"]),
@@ -92,7 +92,7 @@ def test_what_is_not_counted_is_named(tmp_path: Path) -> None:
 
 
 def test_symbols_become_the_extents_of_the_case_in_the_exporters_notes_as_well(tmp_path: Path) -> None:
-    # Nobody can infer what a Reshape by a computed shape gives; the exporter's note knows, in symbols.
+    # The result of a Reshape by a computed shape cannot be inferred; the exporter's note knows, in symbols.
     nodes = [
         helper.make_node("Shape", ["x"], ["s"]),
         helper.make_node("Abs", ["s"], ["t"]),
@@ -222,7 +222,7 @@ def test_fused_operators_of_onnx_runtime_by_hand(
     assert (dict(model.macs), model.uncounted) == ({kind: macs}, ())
 
 
-def test_what_follows_a_fused_operator_is_counted_too(tmp_path: Path) -> None:
+def test_an_operator_behind_a_fused_one_is_counted_too(tmp_path: Path) -> None:
     nodes = [
         helper.make_node("Attention", ["x", "w", "b"], ["a"], domain=MICROSOFT, num_heads=2),
         helper.make_node("BiasGelu", ["a", "c"], ["g"], domain=MICROSOFT),

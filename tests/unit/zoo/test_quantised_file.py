@@ -45,14 +45,14 @@ def test_a_name_that_only_reads_like_an_operator_does_not(tmp_path: Path) -> Non
     assert quantisation_of(files.linear(tmp_path / "m.onnx", x="QuantizeLinear", y="after_QuantizeLinear")) is None
 
 
-def test_what_cannot_be_read_is_not_quantised(tmp_path: Path) -> None:
+def test_an_unreadable_file_is_not_quantised(tmp_path: Path) -> None:
     (tmp_path / "empty.onnx").touch()
     assert quantisation_of(tmp_path / "empty.onnx") is None
     assert quantisation_of(tmp_path / "absent.onnx") is None
     assert quantisation_of(tmp_path) is None
 
 
-def test_its_cases_are_int8_once_whatever_the_blocks_ask_for() -> None:
+def test_its_cases_are_int8_once_for_every_precision_of_the_blocks() -> None:
     data = {
         "models": ["onnx:q.onnx", "onnx:plain.onnx"],
         "matrix": [

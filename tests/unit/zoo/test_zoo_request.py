@@ -72,7 +72,7 @@ def saved_record(root: Path, request: str) -> ExportRecord:
     return record
 
 
-def test_digest_follows_what_decides_the_files() -> None:
+def test_the_digest_follows_the_choices_that_decide_the_files() -> None:
     base = digest(planned())
     assert digest(planned()) == base
     assert digest(planned(lengths=(16, 64))) == base
@@ -109,7 +109,7 @@ def test_a_changed_file_of_the_user_changes_the_digest(tmp_path: Path) -> None:
     assert digest(planned(f"onnx:{file}")) != before
 
 
-def test_intact_record_is_found_and_damage_is_not(tmp_path: Path) -> None:
+def test_an_intact_record_is_accepted_and_a_damaged_one_is_not(tmp_path: Path) -> None:
     folder = Models(tmp_path).folder("minilm-l6")
     record = saved_record(folder.root, "abc")
     assert intact_record(folder, "abc") == record

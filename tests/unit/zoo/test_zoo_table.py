@@ -47,7 +47,7 @@ def test_folders_of_different_sources_differ() -> None:
     assert all(re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", slug) for slug in slugs)
 
 
-def test_sources_say_what_applies() -> None:
+def test_sources_name_their_conditions() -> None:
     assert model_info("torchvision:resnet34").family == MODELS["resnet50"].family
     assert model_info("hf:prajjwal1/bert-tiny").weights == ("pretrained", "seeded")
     own = model_info("module:mine.models:build")
@@ -91,7 +91,7 @@ def test_malformed_sources_are_refused(name: str) -> None:
         ("./net.py:build", "is a Python file", "its example inputs: `module:net:build`."),
     ],
 )
-def test_a_file_of_another_kind_is_named_with_what_to_give(name: str, problem: str, remedy: str) -> None:
+def test_a_file_of_another_kind_is_named_with_the_right_kind(name: str, problem: str, remedy: str) -> None:
     with pytest.raises(ConfigError, match=problem) as raised:
         with_prefix(name)
     assert remedy in raised.value.hint

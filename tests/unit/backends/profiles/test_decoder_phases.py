@@ -14,7 +14,7 @@ from harness.backends.profile_timing import choose_batch, inference_span, select
 PROMPTS = np.arange(12).reshape(6, 2)
 
 
-class Told:
+class Shown:
     """A decoder that writes down its calls. NEW tokens: three steps an answer."""
 
     def __init__(self, new_tokens: int = 4) -> None:
@@ -35,12 +35,12 @@ class Told:
         return np.zeros(2, np.int64)
 
 
-def phase_of(decoder: Told, phase: str) -> DecoderPhase:
+def phase_of(decoder: Shown, phase: str) -> DecoderPhase:
     return DecoderPhase(decoder, PROMPTS, phase)  # type: ignore[arg-type]
 
 
 def test_a_prefill_takes_other_prompts_each_time_and_waits_for_its_tokens() -> None:
-    decoder = Told()
+    decoder = Shown()
     phase = phase_of(decoder, "prefill")
     for index in range(4):
         inference_span(phase, index)
@@ -49,7 +49,7 @@ def test_a_prefill_takes_other_prompts_each_time_and_waits_for_its_tokens() -> N
 
 
 def test_steps_go_through_an_answer_and_the_next_prefill_is_outside_the_pass() -> None:
-    decoder = Told()
+    decoder = Shown()
     phase = phase_of(decoder, "decode")
     for index in range(4):
         choose_batch(phase, index)
@@ -62,7 +62,7 @@ def test_steps_go_through_an_answer_and_the_next_prefill_is_outside_the_pass() -
 
 
 def test_traced_steps_never_reach_the_end_of_an_answer() -> None:
-    decoder = Told()
+    decoder = Shown()
     phase = phase_of(decoder, "decode")
     inference_span(phase, 0)
     steps = phase.alone(10)
@@ -75,7 +75,7 @@ def test_traced_steps_never_reach_the_end_of_an_answer() -> None:
 
 
 def test_only_steps_are_compiled_and_one_token_has_none() -> None:
-    decoder = Told(new_tokens=1)
+    decoder = Shown(new_tokens=1)
     phase_of(decoder, "prefill").compile()
     assert decoder.calls == []
     with pytest.raises(ValueError, match="no decode step"):

@@ -49,7 +49,7 @@ class Memory:
         return SEGMENTS
 
 
-def test_what_is_reserved_and_not_allocated_is_unused() -> None:
+def test_memory_reserved_and_not_allocated_is_unused() -> None:
     fragmentation = fragmentation_of(SEGMENTS)
     assert (fragmentation.reserved_bytes, fragmentation.allocated_bytes, fragmentation.unused_bytes) == (
         18 * MIB,

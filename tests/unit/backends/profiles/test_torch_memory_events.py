@@ -22,7 +22,7 @@ def peak(found: AllocationHistory) -> list[tuple[int, str, str | None]]:
     return [(entry.size_bytes, entry.category, entry.operator) for entry in alive]
 
 
-def test_what_an_operator_frees_before_it_returns_is_temporary() -> None:
+def test_memory_that_an_operator_frees_before_it_returns_is_temporary() -> None:
     result = watched(reversed(CONVOLUTION), CPU)
     assert result.running() == [100, 1000, 100, 200, 100]
     assert peak(result) == [(900, "temporaries", "aten::conv2d"), (100, "activations", "aten::conv2d")]
@@ -49,7 +49,7 @@ def test_an_address_that_is_used_again_is_another_block() -> None:
     assert [(block.born, block.freed) for block in result.blocks] == [(0, 1), (2, None)]
 
 
-def test_frees_of_what_was_there_before_are_no_blocks_of_the_pass() -> None:
+def test_frees_of_earlier_memory_are_no_blocks_of_the_pass() -> None:
     result = watched([change(1, -50, 9), change(2, 20, 1)], CPU)
     assert result.running() == [-50, -30]
     assert result.peak_place() == -1

@@ -81,7 +81,7 @@ def test_speedups_are_within_one_boundary_and_mode(mixed: Summary) -> None:
     by_id = {row.case_id: row for row in mixed.rows}
     for row in mixed.rows:
         if row.mode == "pipelined":
-            assert row.speedup is None  # torch-eager has no such row: another mode's must not stand in
+            assert row.speedup is None  # torch-eager has no such row: another mode's must not replace it
         else:
             assert row.speedup is not None
             baseline = by_id[row.speedup.baseline]
@@ -95,7 +95,7 @@ def test_every_table_that_has_rivals_has_its_own_winner(mixed: Summary) -> None:
     assert bold == {name: 0 if "pipelined" in name else 2 for name in bold}
 
 
-def test_offline_has_no_percentiles_and_says_what_its_time_is(mixed: Summary) -> None:
+def test_offline_has_no_percentiles_and_explains_its_time(mixed: Summary) -> None:
     text = table_text(latency_table(tables(mixed)["resnet50 compute offline"]))
     header = text.splitlines()[0]
     assert "time per batch (throughput mode) ms" in header
@@ -137,7 +137,7 @@ def test_the_answers_are_of_one_table_a_model(mixed: Summary) -> None:
     assert "resnet50 (random weights, offline), batch 1" in blocks_text([answer_table(only)])
 
 
-def test_the_terminal_names_what_is_not_usual(mixed: Summary) -> None:
+def test_the_terminal_names_unusual_boundaries_and_modes(mixed: Summary) -> None:
     lines = terminal_table(mixed).splitlines()
     for word in ("resnet50 e2e ", "resnet50 offline ", "resnet50 pipelined ", "resnet50  "):
         assert any(line.startswith(word) for line in lines), word
@@ -174,7 +174,7 @@ def test_recommendations_are_based_on_rows_of_one_boundary_and_mode(mixed: Summa
         assert len({(by_id[name].boundary, by_id[name].mode) for name in entry.case_ids}) <= 1, entry
 
 
-def test_csv_has_the_parts_and_leaves_what_offline_lacks_empty(mixed: Summary) -> None:
+def test_csv_has_the_parts_and_leaves_figures_empty_that_offline_lacks(mixed: Summary) -> None:
     rows = {row["case_id"]: row for row in csv.DictReader(io.StringIO(summary_text(mixed)))}
     offline = rows["resnet50-openvino-cpu-fp32-b1-compute-offline"]
     assert (offline["latency_p50_ns"], offline["latency_p99_ns"], offline["latency_max_ns"]) == ("", "", "")

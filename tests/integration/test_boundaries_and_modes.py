@@ -104,7 +104,7 @@ def test_pictures_have_a_reference_of_their_own_and_texts_share_it(ran: Folder) 
 
 
 @pytest.mark.parametrize(("model", "backend"), [(model, name) for model, entry in E2E.items() for name in entry])
-def test_e2e_outputs_are_the_references_for_what_was_prepared(ran: Folder, backend: str, model: str) -> None:
+def test_e2e_outputs_match_the_references_of_the_prepared_inputs(ran: Folder, backend: str, model: str) -> None:
     for record in records(ran, f"{model}-{backend}-", "-e2e"):
         for parity in (record.parity_before, record.parity_timed):
             assert parity is not None
@@ -124,7 +124,7 @@ def test_the_parts_of_every_sample_add_up_to_it(ran: Folder, backend: str) -> No
         assert min(*split.preprocess, *split.inference, *split.postprocess) > 0
 
 
-def test_an_e2e_record_names_what_it_started_from(ran: Folder) -> None:
+def test_an_e2e_record_names_its_source_data(ran: Folder) -> None:
     for record in records(ran, MINILM, "-e2e"):
         assert {"raw-inputs-s32.npz", "tokenizer/tokenizer.json"} <= set(record.artifacts)
     for record in records(ran, PICTURES, "offline"):
@@ -315,7 +315,7 @@ def test_preparing_needs_neither_torch_nor_transformers() -> None:
 
 
 @pytest.mark.parametrize("name", ["ResNet50_Weights", "ViT_B_16_Weights", "MobileNet_V2_Weights", "ResNet18_Weights"])
-def test_our_steps_are_torchvisions_own_transform(name: str) -> None:
+def test_our_preprocessing_equals_torchvisions_transform(name: str) -> None:
     from torchvision import models
 
     from harness.zoo.families.vision import preparation_of

@@ -66,7 +66,7 @@ def test_other_modes_and_boundaries_are_cases_of_their_own() -> None:
         ({"boundaries": []}, "boundaries: the list is empty", "leave the key out"),
     ],
 )
-def test_what_cannot_be_is_refused_with_a_way_out(block: dict[str, Any], words: str, hint: str) -> None:
+def test_impossible_cases_are_refused_with_a_hint(block: dict[str, Any], words: str, hint: str) -> None:
     error = refusal(**block)
     assert re.search(words, error.problem), error.problem
     assert hint in error.hint
@@ -143,7 +143,7 @@ def test_a_model_whose_preprocessing_is_not_known_has_no_e2e(model: str) -> None
     assert case.skip_reason == f"no e2e boundary: how text or pictures become inputs of {model} is not known"
 
 
-def test_what_runs_no_model_has_no_e2e() -> None:
+def test_a_backend_without_a_model_has_no_e2e() -> None:
     (case,) = plan({"backends": ["noop"], "boundaries": ["e2e"]}).cases
     assert "runs no model" in (case.skip_reason or "")
 
