@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
+from typing import Any
 
 from harness.aggregation.across_rows import FIRST_ROUND, slower_settings
 from harness.aggregation.energy_per_inference import (
@@ -159,36 +160,31 @@ class _EnergyPass:
     def measure(self, name: str, case: Case) -> bool:
         """Measure one case, save and print its energy; False where it is unknown."""
         runs, meter = Results(self._results.energy_runs), PhaseMeter(self._gpu)
-        job = CaseJob(
-            case=case,
-            round=1,
-            settings_id=self._plan.settings_id,
-            measurement=self._settings,
-            threads=self._threads,
-            results=str(runs.root),
-            models=str(self._models.root),
-            export=str(export_files(case.slug, self._results, self._models).record),
-            engines=self._plan.engines,
-        )
+        export = export_files(case.slug, self._results, self._models).record
+        job = CaseJob(case=case, engines=self._plan.engines, **self._job_fields(runs, export))
         record = measure_turn(job, self._worker(case.backend, runs), runs, meter)
         return self._save(name, record, case.batch_size, meter)
 
     def measure_generation(self, case: GenerationCase) -> bool:
         """As measure, for a case of generation: an inference is a request, an item a sequence."""
         runs, meter = Results(self._results.energy_runs), PhaseMeter(self._gpu)
-        task = GenerationCaseJob(
-            case=case,
-            round=1,
-            settings_id=self._plan.settings_id,
-            measurement=self._settings,
-            threads=self._threads,
-            results=str(runs.root),
-            models=str(self._models.root),
-            export=str(self._results.export(case.slug).generation),
-            options=self._plan.generation.model_copy(update={"requests": MANY_REQUESTS, "max_s": self._window_s}),
-        )
-        record = generate_turn(task, self._worker(case.backend, runs), runs.of_generation, meter)
+        options = self._plan.generation.model_copy(update={"requests": MANY_REQUESTS, "max_s": self._window_s})
+        export = self._results.export(case.slug).generation
+        job = GenerationCaseJob(case=case, options=options, **self._job_fields(runs, export))
+        record = generate_turn(job, self._worker(case.backend, runs), runs.of_generation, meter)
         return self._save(case.case_id, record, case.batch_size, meter)
+
+    def _job_fields(self, runs: Results, export: Path) -> dict[str, Any]:
+        """The fields that jobs of both kinds have. export: the record of the export."""
+        return {
+            "round": 1,
+            "settings_id": self._plan.settings_id,
+            "measurement": self._settings,
+            "threads": self._threads,
+            "results": str(runs.root),
+            "models": str(self._models.root),
+            "export": str(export),
+        }
 
     def _save(self, name: str, record: Measured | Generated | Failed, batch_size: int, meter: PhaseMeter) -> bool:
         spent = meter.spent()

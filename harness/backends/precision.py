@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 
 from harness.core.schemas import NO_FLOATS, OnnxArtifact
 
@@ -24,18 +24,26 @@ _NOT_COMPUTED = frozenset(
 )
 """Layers of OpenVINO's execution graph that hold, carry, convert or shape the results of others."""
 
+_PRODUCTS = frozenset(
+    {
+        *("Convolution", "Deconvolution", "GroupConvolution", "DeformableConvolution", "FullyConnected", "MatMul"),
+        *("ScaledDotProductAttention", "MHA", "RNNSeq", "RNNCell", "LLMMLP", "QKVProjection"),
+    }
+)
+"""Layers of that graph whose precision decides the precision of the whole."""
+
 _INTEGER = frozenset({"i8", "u8"})
 """In a layer that multiplies these are a quantised network, elsewhere pixels and masks."""
 
 
-def computing_layers(layers: Iterable[tuple[str, str]], products: Collection[str]) -> dict[str, int]:
+def computing_layers(layers: Iterable[tuple[str, str]]) -> dict[str, int]:
     """(type, runtime precision) of each layer of an OpenVINO graph → number of computing layers by precision.
 
-    products: types of layers that multiply, which decide where there are any. Else all count that compute
-    floating-point numbers. Empty where none does.
+    Layers that multiply decide where there are any. Else all count that compute floating-point numbers. Empty where
+    none does.
     """
     ran = [(kind, precision) for kind, precision in layers if kind not in _NOT_COMPUTED]
-    multiplying = [precision for kind, precision in ran if kind in products]
+    multiplying = [precision for kind, precision in ran if kind in _PRODUCTS]
     known = [name for name in multiplying if name in _FLOATING or name in _INTEGER]
     floating = known or [precision for _, precision in ran if precision in _FLOATING]
     return dict(Counter("int8" if name in _INTEGER else _FLOATING[name] for name in floating))

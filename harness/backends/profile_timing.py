@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
-from harness.profiling.launch_gaps import Span
+from harness.core.schemas.profile_record import LayerRow, PartsProfile
+from harness.profiling.launch_gaps import Span, save_trace, spans_back_to_back
 from harness.profiling.reconcile import middle_mean
 from harness.timing.clock import now_ns
 
@@ -88,6 +90,16 @@ def spans_of_run(marks: Iterable[SpanMark]) -> list[Span]:
             begin = opened.pop()
             spans.append(Span(mark.part, "module", begin.at_ns, mark.at_ns - begin.at_ns))
     return sorted(spans, key=lambda span: (span.start_ns, -span.duration_ns))
+
+
+def profile_of_layers(
+    case_id: str, layers: tuple[LayerRow, ...], trace: Path, window_ns: int, plain_ns: int, notes: tuple[str, ...]
+) -> PartsProfile:
+    """A profile of layers whose start times are unknown. trace: written, with the layers one after the other."""
+    save_trace(trace, case_id, spans_back_to_back((row.name, row.kind, row.self_ns) for row in layers))
+    return PartsProfile(
+        layers=layers, operators=(), traces=(trace.name,), window_ns=window_ns, plain_ns=plain_ns, notes=notes
+    )
 
 
 WARM_UP_RUNS = 5

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from harness.core import units
-from harness.core.schemas import Interval, Row, Summary
+from harness.core.schemas import GenerationRow, Interval, Row, Summary
 from harness.reporting import ranking
 from harness.reporting.figures import Value
 from harness.reporting.prose.conditions import library_versions, machine_text
@@ -20,8 +20,8 @@ RESTS_ON_C = "_rests_on_grade_c"
 """End of the name of each column that says whether a ratio is based on a row of grade C, its own or the baseline."""
 
 
-def identity_columns(row: Row) -> Line:
-    """The first columns: the measured case."""
+def case_columns(row: Row | GenerationRow) -> Line:
+    """The columns with which lines about a case begin."""
     return {
         "case_id": row.case_id,
         "model": row.model,
@@ -31,6 +31,13 @@ def identity_columns(row: Row) -> Line:
         "device": row.device,
         "precision": row.precision,
         "batch_size": row.batch_size,
+    }
+
+
+def identity_columns(row: Row) -> Line:
+    """The first columns: the measured case."""
+    return {
+        **case_columns(row),
         "sequence_length": row.sequence_length,
         "boundary": row.boundary,
         "mode": row.mode,
@@ -78,9 +85,6 @@ def in_time_unit(value: float | None, unit: units.TimeUnit) -> float | None:
     return None if value is None else value / unit.ns
 
 
-def interval_columns(name: str, interval: Interval | None, unit: units.TimeUnit | None) -> Line:
-    """Both ends of a 95% interval as `<name>_ci95_low_<unit>` and `…_high_…`; unit None for a plain ratio."""
-    tail, length = (f"_{unit.name}", unit.ns) if unit else ("", 1.0)
-    return {
-        f"{name}_ci95_{end}{tail}": getattr(interval, end) / length if interval else None for end in ("low", "high")
-    }
+def interval_columns(name: str, interval: Interval | None) -> Line:
+    """Both ends of a 95% interval as `<name>_ci95_low` and `…_high`."""
+    return {f"{name}_ci95_{end}": getattr(interval, end) if interval else None for end in ("low", "high")}

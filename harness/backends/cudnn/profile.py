@@ -10,9 +10,8 @@ from harness.backends.base import BackendJob, Batch
 from harness.backends.cudnn.layer_plan import Convolution, LayerStep
 from harness.backends.cudnn.runtime import CuDnn
 from harness.backends.onnx_node_names import NodeIndex, exported_graph, module_and_group
-from harness.backends.profile_timing import load_and_warm_up, plain_ns
+from harness.backends.profile_timing import load_and_warm_up, plain_ns, profile_of_layers
 from harness.core.schemas.profile_record import LayerRow, PartsProfile
-from harness.profiling.launch_gaps import save_trace, spans_back_to_back
 
 TRACE = "layers.trace.json"
 _ALONE = (
@@ -33,13 +32,10 @@ def profile(job: BackendJob, batches: Sequence[Batch], folder: Path, runs: int) 
     graph, why = exported_graph(job)
     layers = tuple(_row(step, ns, graph) for step, ns in zip(backend.plan.steps, spent, strict=True))
     backend.close()
-    save_trace(
-        folder / TRACE, job.case.case_id, spans_back_to_back((row.name, row.kind, row.self_ns) for row in layers)
-    )
-    return PartsProfile(
-        layers=layers,
-        operators=(),
-        traces=(TRACE,),
+    return profile_of_layers(
+        job.case.case_id,
+        layers,
+        folder / TRACE,
         window_ns=sum(row.self_ns for row in layers),
         plain_ns=plain,
         notes=(_ALONE, _NO_FLOPS, *why),

@@ -177,9 +177,7 @@ class CuDnn(BufferedBackend):
         """ns of each step alone, from compile() on, on the values of the first batch."""
         tensors = self._buffers.sets[0]
         self._enqueue(tensors)  # all values are those of one inference
-        times = [
-            tuning.launch_time(self.stream, partial(self._launch, step, tensors), 1, 5) for step in self._plan.steps
-        ]
+        times = [tuning.launch_time(self.stream, partial(self._launch, step, tensors), 5) for step in self._plan.steps]
         return [round(ns) if ns is not None else 0 for ns in times]
 
     def placement(self) -> Placement:

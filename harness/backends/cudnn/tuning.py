@@ -41,19 +41,19 @@ def fastest(stream: Any, candidates: Sequence[Launch]) -> list[TimedCandidate]:
     first: list[TimedCandidate] = []
     for index, launch in enumerate(candidates):
         best = min((launch.device_ns for launch in first), default=math.inf)
-        spent = launch_time(stream, launch, 1, 1, launches=1)
+        spent = launch_time(stream, launch, 1, launches=1)
         if spent is not None and spent < HOPELESS * best:
-            spent = launch_time(stream, launch, 1, 2)
+            spent = launch_time(stream, launch, 2)
             first += [] if spent is None else [TimedCandidate(index, spent)]
     first.sort(key=lambda launch: launch.device_ns)
     last = [
-        TimedCandidate(launch.index, _number_or_infinity(launch_time(stream, candidates[launch.index], 1, TRIALS)))
+        TimedCandidate(launch.index, _number_or_infinity(launch_time(stream, candidates[launch.index], TRIALS)))
         for launch in first[:FINALISTS]
     ]
     return sorted(last, key=lambda launch: launch.device_ns)
 
 
-def launch_time(stream: Any, launch: Launch, warm: int, trials: int, launches: int = LAUNCHES) -> float | None:
+def launch_time(stream: Any, launch: Launch, trials: int, launches: int = LAUNCHES) -> float | None:
     """Median ns of one launch; None where it cannot be launched or captured: no graph of an inference could hold it."""
 
     def repeat() -> None:
@@ -67,8 +67,7 @@ def launch_time(stream: Any, launch: Launch, warm: int, trials: int, launches: i
     except (CaseError, RuntimeError):  # of Graph, of cuDNN's frontend; a fault of the device itself is neither
         return None
     try:
-        for _ in range(warm):
-            graph.launch()
+        graph.launch()  # to warm up
         events = [(driver.Event(), driver.Event()) for _ in range(trials)]
         for begin, end in events:
             begin.record(stream)

@@ -360,7 +360,7 @@ class InPlaceBindings(_Bound):
             self._output(binding, f"{PRESENT}{name}", held, held.shape)
 
 
-WAYS: Mapping[str, type[CacheFeeds]] = {
+FEEDS: Mapping[str, type[CacheFeeds]] = {
     "numpy": NumpyFeeds,
     "binding": PingPongBindings,
     "in-place": InPlaceBindings,

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from harness.backends.base import Array
 from harness.backends.decoder import Decoder, DecoderJob
-from harness.backends.onnxruntime.cache_feeds import PAST, TYPES, WAYS, BoundMemory, HostMemory, Sessions
+from harness.backends.onnxruntime.cache_feeds import FEEDS, PAST, TYPES, BoundMemory, HostMemory, Sessions
 from harness.backends.onnxruntime.placement import nodes_that_run
 from harness.backends.onnxruntime.session import session_options
 from harness.backends.precision import floating_precision, precision_of
@@ -24,7 +24,7 @@ from harness.core.schemas import Placement
 
 
 class OnnxDecoder(Decoder):
-    """On the CPU. The setting's option `feeds` is one of WAYS."""
+    """On the CPU. The setting's option `feeds` is one of FEEDS."""
 
     def __init__(self, job: DecoderJob) -> None:
         super().__init__(job)
@@ -41,27 +41,27 @@ class OnnxDecoder(Decoder):
 
     def prefill(self, ids: NDArray[np.int64]) -> None:
         """Run over the prompts."""
-        self._way.prefill(ids)
+        self._feeds.prefill(ids)
 
     def step(self) -> None:
         """Run once."""
-        self._way.step()
+        self._feeds.step()
 
     def tokens(self) -> NDArray[np.int64]:
         """The tokens that the graph chose."""
-        return self._way.tokens()
+        return self._feeds.tokens()
 
     def logits(self) -> NDArray[np.float32]:
         """Logits as fp32."""
-        return self._way.logits().astype(np.float32)
+        return self._feeds.logits().astype(np.float32)
 
     def force(self, ids: NDArray[np.int64]) -> None:
         """Replace the latest tokens."""
-        self._way.force(ids)
+        self._feeds.force(ids)
 
     def cache_bytes(self) -> int:
         """Bytes of the buffers, or of the arrays."""
-        return self._way.cache_bytes()
+        return self._feeds.cache_bytes()
 
     def placement(self) -> Placement:
         """The session's providers, the types of its inputs and outputs, and for int8 the kernels that ran."""
@@ -90,7 +90,7 @@ class OnnxDecoder(Decoder):
 
     def close(self) -> None:
         """Bindings first: they hold memory of the sessions."""
-        for name in ("_way", "_session", "_first"):
+        for name in ("_feeds", "_session", "_first"):
             vars(self).pop(name, None)
 
     def example(self) -> dict[str, Array]:
@@ -109,7 +109,7 @@ class OnnxDecoder(Decoder):
         """Open the sessions and make the way. options: RunOptions."""
         self._session = self._open(self.file)
         self._first = self._open(self.prefill_file) if self.job.shape.kind == "seq2seq" else None
-        self._way = WAYS[self.feeds](Sessions(self._session, self._first, options), self.job, memory)
+        self._feeds = FEEDS[self.feeds](Sessions(self._session, self._first, options), self.job, memory)
 
     @property
     def prefill_file(self) -> Path:

@@ -12,7 +12,7 @@ from openvino import opset13 as opset
 from openvino._offline_transformations import apply_make_stateful_transformation
 
 from harness.backends.decoder import Decoder, DecoderJob
-from harness.backends.openvino.runtime import HINTS, PRODUCTS, layer_of
+from harness.backends.openvino.runtime import HINTS, layer_of
 from harness.backends.precision import computing_layers, floating_precision, precision_of
 from harness.core.errors import CaseError
 from harness.core.schemas import Placement
@@ -109,7 +109,7 @@ class OpenVinoDecoder(Decoder):
     def placement(self) -> Placement:
         """Precision by layer from the execution graph that really ran."""
         layers = [layer_of(node) for node in self._compiled.get_runtime_model().get_ops()]
-        ran = computing_layers(layers, PRODUCTS)
+        ran = computing_layers(layers)
         read = self._compiled.get_property
         return Placement(
             device="+".join(read("EXECUTION_DEVICES")).lower(),

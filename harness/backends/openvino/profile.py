@@ -20,10 +20,10 @@ from harness.backends.profile_timing import (
     WARM_UP_RUNS,
     inference_span,
     load_and_warm_up,
+    profile_of_layers,
     spans_alone,
 )
 from harness.core.schemas.profile_record import LayerRow, PartsProfile
-from harness.profiling.launch_gaps import save_trace, spans_back_to_back
 
 TRACE = "nodes.trace.json"
 _NOTES = (
@@ -64,13 +64,10 @@ def profile(job: BackendJob, batches: Sequence[Batch], folder: Path, runs: int) 
     without = before + spans_alone(OpenVino(job), runs)
     graph, unknown = exported_graph(job)
     layers = layer_rows(nodes, times, graph)
-    save_trace(
-        folder / TRACE, job.case.case_id, spans_back_to_back((row.name, row.kind, row.self_ns) for row in layers)
-    )
-    return PartsProfile(
-        layers=layers,
-        operators=(),
-        traces=(TRACE,),
+    return profile_of_layers(
+        job.case.case_id,
+        layers,
+        folder / TRACE,
         window_ns=round(sum(spans) / runs),
         plain_ns=round(sum(without) / len(without)),
         notes=(*_NOTES, *unknown),

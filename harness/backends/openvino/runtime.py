@@ -16,13 +16,6 @@ from harness.core.schemas import Placement, TensorSpec
 
 HINTS = {"fp32": ov.Type.f32, "bf16": ov.Type.bf16, "int8": ov.Type.f32}
 """Precision of layers that are not quantised; quantised layers follow the file."""
-PRODUCTS = frozenset(
-    {
-        *("Convolution", "Deconvolution", "GroupConvolution", "DeformableConvolution", "FullyConnected", "MatMul"),
-        *("ScaledDotProductAttention", "MHA", "RNNSeq", "RNNCell", "LLMMLP", "QKVProjection"),
-    }
-)
-"""Execution-graph layers whose precision decides the precision of the whole."""
 
 
 class OpenVino(Backend):
@@ -124,7 +117,7 @@ class OpenVino(Backend):
         """Precision by layer from the execution graph that really ran."""
         layers = [layer_of(node) for node in self.executed()]
         census = Counter(precision for _, precision in layers)
-        ran = computing_layers(layers, PRODUCTS)
+        ran = computing_layers(layers)
         ports = [_types(ports) for ports in (self._compiled.inputs, self._compiled.outputs)]
         read = self._compiled.get_property
         return Placement(

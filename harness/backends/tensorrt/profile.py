@@ -13,12 +13,11 @@ import tensorrt as trt
 
 from harness.backends.base import BackendJob, Batch
 from harness.backends.onnx_node_names import NodeIndex, exported_graph, module_and_group
-from harness.backends.profile_timing import inference_span, load_and_warm_up, plain_ns
+from harness.backends.profile_timing import inference_span, load_and_warm_up, plain_ns, profile_of_layers
 from harness.backends.tensorrt.layers import kind_of, members_of, nodes_of
 from harness.backends.tensorrt.runtime import TensorRt
 from harness.core.errors import CaseError
 from harness.core.schemas.profile_record import LayerRow, PartsProfile
-from harness.profiling.launch_gaps import save_trace, spans_back_to_back
 from harness.profiling.reconcile import middle_mean, middle_runs
 
 TRACE = "layers.trace.json"
@@ -55,13 +54,10 @@ def profile(job: BackendJob, batches: Sequence[Batch], folder: Path, runs: int) 
     layers = layer_rows(typical, graph)
     untold = why if any(row.parent is None and row.self_ns for row in layers if row.group != "layout") else ()
     backend.close()
-    save_trace(
-        folder / TRACE, job.case.case_id, spans_back_to_back((row.name, row.kind, row.self_ns) for row in layers)
-    )
-    return PartsProfile(
-        layers=layers,
-        operators=(),
-        traces=(TRACE,),
+    return profile_of_layers(
+        job.case.case_id,
+        layers,
+        folder / TRACE,
         window_ns=middle_mean(spans),
         plain_ns=plain,
         notes=(_ALONE, *((_NO_GRAPH,) if job.options.get("graph") else ()), _NO_FLOPS, *untold),

@@ -365,14 +365,14 @@ MOST_LONG = 5
 """Labels as long as 100,000,000× that have room side by side."""
 
 
-def doubling_axis(label: str, low: float, high: float, most: int | None = None, suffix: str = "") -> Axis:
-    """A logarithmic axis with powers of two, over a wide span with powers of ten. most: number of labels that have
+def doubling_axis(label: str, low: float, high: float, most: int | None = None) -> Axis:
+    """A logarithmic axis of ratios: powers of two, over a wide span powers of ten. most: number of labels that have
     room."""
     if high / low > MAX_DOUBLED_SPAN:
         powers = range(math.ceil(math.log10(low)), math.floor(math.log10(high)) + 1)
         every = math.ceil(len(powers) / min(most or MOST_LONG, MOST_LONG))
-        return Axis(label, low, high, tuple(10.0**power for power in powers if power % every == 0), "log", suffix)
-    return Axis(label, low, high, tuple(log_ticks(low, high, 2, most)), "log2", suffix)
+        return Axis(label, low, high, tuple(10.0**power for power in powers if power % every == 0), "log", "×")
+    return Axis(label, low, high, tuple(log_ticks(low, high, 2, most)), "log2", "×")
 
 
 def widened_limits(values: Sequence[float]) -> tuple[float, float]:

@@ -60,7 +60,7 @@ def speedup(table: TableRows) -> Dots | None:
     lines = [marks_by_label(group, labels, speedup_mark, biggest_first=True) for _, group in groups]
     marks = [mark for panel in lines for mark in panel.values() if isinstance(mark, Mark)]
     columns = 2 if len(lines) == 4 else min(3, len(lines))
-    axis = ratio_axis("speed-up (log scale)", marks, MAX_TICKS // columns)
+    axis = ratio_axis(marks, MAX_TICKS // columns)
     first = f"Marker: median of {table.baseline} fp32 / median of the backend, right of 1 is faster; bar: 95% CI."
     return Dots(
         f"{table.model}: speed-up over {table.baseline} fp32",
@@ -73,13 +73,14 @@ def speedup(table: TableRows) -> Dots | None:
     )
 
 
-def ratio_axis(label: str, marks: list[Mark], most: int | None = None) -> Axis:
-    """An axis with powers of two including 1, room for figures to the right, and a line at 1."""
+def ratio_axis(marks: list[Mark], most: int | None = None) -> Axis:
+    """An axis of speed-ups with powers of two including 1, room for figures to the right, and a line at 1."""
     low = min([of_rows.mark_low_end(mark) for mark in marks] + [1.0])
     high = max([of_rows.mark_high_end(mark) for mark in marks] + [1.0])
     span = math.log2(high / low) or 1
-    axis = doubling_axis(label, low * 2 ** (-0.1 * span - 0.05), high * 2 ** (0.22 * span + 0.05), most, "×")
-    return Axis(axis.label, axis.low, axis.high, axis.ticks, axis.scale, axis.suffix, reference=1.0)
+    start, end = low * 2 ** (-0.1 * span - 0.05), high * 2 ** (0.22 * span + 0.05)
+    axis = doubling_axis("speed-up (log scale)", start, end, most)
+    return replace(axis, reference=1.0)
 
 
 def _is_baseline(row: Row) -> bool:
@@ -102,7 +103,7 @@ def cold_start(table: TableRows) -> Lines | None:
     ends = [end for mark in marks if mark.interval for end in (mark.interval.low, mark.interval.high)]
     x = decade_axis("cold start (s, log scale)", *widened_limits([point.x for point in points.values()]))
     low, high = widened_limits([*(mark.value for mark in marks), *ends, 1.0])
-    y = replace(doubling_axis(f"speed-up over {table.baseline} fp32", low, high, suffix="×"), reference=1.0)
+    y = replace(doubling_axis(f"speed-up over {table.baseline} fp32", low, high), reference=1.0)
     panels = []
     for shape, group in shown:
         own = {
@@ -182,7 +183,7 @@ def machines_chart(summaries: Mapping[str, Summary]) -> Dots | None:
     if not marks:
         return None
     columns = min(3, len(names))
-    axis = ratio_axis("speed-up (log scale)", marks, 13 // columns)
+    axis = ratio_axis(marks, 13 // columns)
     baseline = next(iter(summaries.values())).baseline_backend
     first = f"Marker: median of {baseline} fp32 / median of the backend on the same machine; bar: 95% CI."
     return Dots(

@@ -294,7 +294,7 @@ def cold_costs(summary: Summary, row: Row, by_id: dict[str, Row]) -> Line:
         **columns(COLD, row, CSV_SECONDS),
         "break_even": repaid.outcome if repaid else None,
         "break_even_requests": repaid.requests if repaid else None,
-        **interval_columns("break_even_requests", repaid.interval if repaid else None, None),
+        **interval_columns("break_even_requests", repaid.interval if repaid else None),
         "break_even_against": baseline.case_id if baseline else None,
         "break_even_compile_cached": repaid.cached if repaid else None,
         f"break_even{RESTS_ON_C}": repaid.doubtful if repaid else None,

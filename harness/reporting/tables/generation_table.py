@@ -8,7 +8,7 @@ from harness.aggregation.flags import is_calibration
 from harness.core import units
 from harness.core.schemas import GenerationRow, Interval, Summary, TokenTimes
 from harness.core.units import ABSENT, MILLISECOND, VOID, significant
-from harness.reporting.csv_identity import Line, run_columns
+from harness.reporting.csv_identity import Line, case_columns, run_columns
 from harness.reporting.figures import CSV_UNITS, GENERATION, columns
 from harness.reporting.ranking import USUAL
 from harness.reporting.table import Column, Table, filled_columns, word_column
@@ -105,14 +105,7 @@ def generation_lines(summary: Summary) -> list[Line]:
     """A line for each measured row that is not void, with all figures."""
     return [
         {
-            "case_id": row.case_id,
-            "model": row.model,
-            "weights": row.weights,
-            "backend": row.backend,
-            "setting": row.setting,
-            "device": row.device,
-            "precision": row.precision,
-            "batch_size": row.batch_size,
+            **case_columns(row),
             "prompt_length": row.prompt_length,
             "new_tokens": row.new_tokens,
             "grade": row.grade,

@@ -242,7 +242,7 @@ def _ends(ratio: Ratio) -> str:
 
 
 def _ratio(name: str, ratio: Ratio) -> Line:
-    return {name: ratio.value, **interval_columns(name, ratio.ci95, None)}
+    return {name: ratio.value, **interval_columns(name, ratio.ci95)}
 
 
 def neighbours_table(summary: Summary) -> Table[NeighbourSample] | None:
@@ -288,7 +288,7 @@ def neighbour_lines(summary: Summary) -> list[Line]:
             "beside_latency_s": in_time_unit(median(sample.spread_ns), units.SECOND),
             "alone_latency_s": in_time_unit(median(sample.alone_ns), units.SECOND),
             "beside_over_alone": disturbed.value,
-            **interval_columns("beside_over_alone", disturbed.ci95, None),
+            **interval_columns("beside_over_alone", disturbed.ci95),
             "verdict": disturbed.verdict,
             **run_columns(summary),
         }

@@ -186,7 +186,7 @@ def _change_line(model: WhatIf, change: Improvement) -> Line:
         "rule": change.rule,
         "known_how": "measured" if change.interval else "at most",
         "gain": change.gain,
-        **interval_columns("gain", change.interval, None),
+        **interval_columns("gain", change.interval),
         "from_case_id": change.start,
         "to_case_id": change.end,
         "time_share": change.share,

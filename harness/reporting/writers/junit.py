@@ -38,36 +38,30 @@ def _suite(root: Element, name: str, cases: Iterable[Element]) -> None:
 
 
 def _row_case(row: ComparedRow) -> Element:
-    case = Element("testcase", classname=_clean(f"{row.model}.{row.backend}"), name=_clean(row.case_id))
-    text = _clean(f"{row.verdict}: {comparison_table.change_text(row)}")
-    if row.fails:
-        SubElement(case, "failure", message=text, type=row.verdict)
-    elif row.verdict in SKIPPED:
-        SubElement(case, "skipped", message=text)
-    else:
-        SubElement(case, "system-out").text = text
-    return case
+    return _case(f"{row.model}.{row.backend}", row.case_id, row.verdict, row.fails, comparison_table.change_text(row))
 
 
 def _load_case(load: ComparedLoad) -> Element:
-    case = Element("testcase", classname=_clean(f"{load.model}.{load.backend}"), name=_clean(load.load_id))
-    text = _clean(f"{load.verdict}: {comparison_table.load_change_text(load)}")
-    if load.fails:
-        SubElement(case, "failure", message=text, type=load.verdict)
-    elif load.verdict in SKIPPED:
-        SubElement(case, "skipped", message=text)
-    else:
-        SubElement(case, "system-out").text = text
-    return case
+    return _case(
+        f"{load.model}.{load.backend}", load.load_id, load.verdict, load.fails, comparison_table.load_change_text(load)
+    )
 
 
 def _threshold_case(judgement: Judgement) -> Element:
-    case = Element("testcase", classname=_clean(judgement.threshold), name=_clean(judgement.case_id))
-    text = _clean(f"{judgement.outcome}: {comparison_table.judgement_text(judgement)}")
-    if judgement.outcome == "PASS":
-        SubElement(case, "system-out").text = text
+    outcome = judgement.outcome
+    text = comparison_table.judgement_text(judgement)
+    return _case(judgement.threshold, judgement.case_id, outcome, outcome != "PASS", text)
+
+
+def _case(class_name: str, name: str, verdict: str, fails: bool, text: str) -> Element:
+    case = Element("testcase", classname=_clean(class_name), name=_clean(name))
+    message = _clean(f"{verdict}: {text}")
+    if fails:
+        SubElement(case, "failure", message=message, type=verdict)
+    elif verdict in SKIPPED:
+        SubElement(case, "skipped", message=message)
     else:
-        SubElement(case, "failure", message=text, type=judgement.outcome)
+        SubElement(case, "system-out").text = message
     return case
 
 
