@@ -298,10 +298,12 @@ def _check_case(model: _Model, request: EngineRequest) -> tuple[Case, Options]:
 
 def _engine_line(record: EngineRecord) -> str:
     layers = ", ".join(f"{count} {name}" for name, count in record.precisions.items()) or f"{record.layers} layers"
-    far = "not finite" if record.parity.relative_l2 is None else f"{record.parity.relative_l2:.1e} from the reference"
+    distance = (
+        "not finite" if record.parity.relative_l2 is None else f"{record.parity.relative_l2:.1e} from the reference"
+    )
     kept = f", {len(record.kept_fp32)} layers kept in fp32" if record.kept_fp32 else ""
     size = f"{record.engine.size_bytes / (1 << 20):.0f} MiB"
-    return f"{record.engine.path}: {record.build_s:.0f} s, {size}, {layers}, {far}{kept}"
+    return f"{record.engine.path}: {record.build_s:.0f} s, {size}, {layers}, {distance}{kept}"
 
 
 if __name__ == "__main__":

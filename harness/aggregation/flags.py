@@ -199,8 +199,8 @@ def beyond_tolerance(case: Case | LoadCase, parity: Parity, tolerance: Tolerance
     # Of the worst sample: a batch with one wholly wrong answer may as a whole be within the tolerance.
     of_sample = "" if parity.item_relative_l2 is None else " of the worst sample"
     if parity.furthest is not None and parity.furthest > tolerance.relative_l2:
-        limit, far = limit_text(tolerance.relative_l2), three_digits(parity.furthest, ROUND_CEILING)
-        detail = f"relative L2 distance{of_sample} {far} is above the tolerance of {limit}"
+        limit, distance = limit_text(tolerance.relative_l2), three_digits(parity.furthest, ROUND_CEILING)
+        detail = f"relative L2 distance{of_sample} {distance} is above the tolerance of {limit}"
         findings.append(finding("F", "PARITY_FAIL", detail, remedy))
     cosine = parity.cosine if parity.item_cosine is None else parity.item_cosine
     if cosine is not None and tolerance.cosine is not None and cosine < tolerance.cosine:

@@ -360,8 +360,8 @@ def token_findings(
         limit = flags.limit_text(allowed)
         if rounding:
             limit = f"{flags.three_digits(allowed, ROUND_FLOOR)} (rounding alone makes {rounding:.1e})"
-        far = flags.three_digits(parity.relative_l2, ROUND_CEILING)
-        what = f"with the same inputs, logits are up to {far} (relative L2) from fp32 eager"
+        distance = flags.three_digits(parity.relative_l2, ROUND_CEILING)
+        what = f"with the same inputs, logits are up to {distance} (relative L2) from fp32 eager"
         detail = f"{what}, above the tolerance of {limit}"
         remedy = f"Compare {case.backend} with the reference layer by layer, or widen `gates.{case.precision}`."
         findings.append(finding("F", "PARITY_FAIL", detail, remedy))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from harness.aggregation.admission import comparison_group
 from harness.core import store
-from harness.core.layout import ExportFiles, Models, Results
+from harness.core.layout import Models, Results
 from harness.core.schemas import Case, Plan, UnitFile, UnitRequest
 from harness.planning.exports import Exports, export_files
 from harness.planning.schedule import select_cases
@@ -59,8 +59,8 @@ def _model_files(slug: str, plan: Plan, exports: Exports, results: Results, mode
     """Name in the unit's folder → path here, for the export of a model, its record and its engines."""
     files_of: dict[str, Path] = {}
     record = export_files(slug, results, models)
-    far = Results(Path("results")).export(slug)
-    files_of |= {_far(far, path): path for path in (record.record, record.failure) if path.is_file()}
+    on_worker = Results(Path("results")).export(slug).root
+    files_of |= {(on_worker / path.name).as_posix(): path for path in (record.record, record.failure) if path.is_file()}
     for planned in plan.models:
         export = exports.intact.get(planned.name)
         if export is None or planned.slug != slug:
@@ -69,10 +69,6 @@ def _model_files(slug: str, plan: Plan, exports: Exports, results: Results, mode
         paths = [*_files_below(folder.root), *_files_below(folder.engines)]
         files_of |= {f"models/{path.relative_to(models.root).as_posix()}": path for path in paths}
     return files_of
-
-
-def _far(folder: ExportFiles, path: Path) -> str:
-    return (folder.root / path.name).as_posix()
 
 
 def _files_below(folder: Path) -> list[Path]:

@@ -341,8 +341,8 @@ def fastest_in_words(choice: Choice, name: Callable[[Row], str]) -> str:
 
 def has_same_answers(row: Row) -> bool:
     """Whether a row that is not void has the answers of fp32."""
-    far = None if row.parity is None else row.parity.furthest
-    return row.precision == FULL and (far is None or far <= MAX_SAME_DISTANCE)
+    distance = None if row.parity is None else row.parity.furthest
+    return row.precision == FULL and (distance is None or distance <= MAX_SAME_DISTANCE)
 
 
 def accuracy_loss(rows: Sequence[Row]) -> str:

@@ -52,7 +52,7 @@ def profile(job: BackendJob, batches: Sequence[Batch], folder: Path, runs: int) 
     typical = [watched[place] for place in middle_runs(spans)]
     graph, why = exported_graph(job)
     layers = layer_rows(typical, graph)
-    untold = why if any(row.parent is None and row.self_ns for row in layers if row.group != "layout") else ()
+    unassigned = why if any(row.parent is None and row.self_ns for row in layers if row.group != "layout") else ()
     backend.close()
     return profile_of_layers(
         job.case.case_id,
@@ -60,7 +60,7 @@ def profile(job: BackendJob, batches: Sequence[Batch], folder: Path, runs: int) 
         folder / TRACE,
         window_ns=middle_mean(spans),
         plain_ns=plain,
-        notes=(_ALONE, *((_NO_GRAPH,) if job.options.get("graph") else ()), _NO_FLOPS, *untold),
+        notes=(_ALONE, *((_NO_GRAPH,) if job.options.get("graph") else ()), _NO_FLOPS, *unassigned),
     )
 
 

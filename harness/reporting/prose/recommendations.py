@@ -355,20 +355,25 @@ def launches(group: Candidates) -> Iterator[Recommendation]:
             "a whole pass with one call; a larger batch hides them behind computing."
         )
         yield group.recommendation("launches", text, tuple(row.case_id for row in waiting))
-    small = [row for row in group.rows if row not in waiting and row.roofline and row.roofline.limit == "launch"]
+    others = [row for row in group.rows if row not in waiting]
+    small = _limited_by("launch", others)
     if small:
         text = (
             f"with {_batches_text(small)} neither arithmetic nor memory is near its limit: kernels too small for the "
             "GPU, each waiting for the one before, so a larger batch or fewer, fused kernels gain most."
         )
         yield group.recommendation("small kernels", text, tuple(row.case_id for row in small))
-    slow = [row for row in group.rows if row not in waiting and row.roofline and row.roofline.limit == "kernels"]
+    slow = _limited_by("kernels", others)
     if slow:
         text = (
             f"with {_batches_text(slow)} most of the time grows with the batch and yet neither limit is near: other or "
             "fused kernels (a compiler, another layout or setting) can gain more than fewer launches."
         )
         yield group.recommendation("slow kernels", text, tuple(row.case_id for row in slow))
+
+
+def _limited_by(limit: str, rows: Iterable[Row]) -> list[Row]:
+    return [row for row in rows if row.roofline and row.roofline.limit == limit]
 
 
 def engine_cost(group: Candidates) -> Iterator[Recommendation]:

@@ -116,7 +116,7 @@ def parts_table(rows: Sequence[LoadRow]) -> Table[LoadLine] | None:
 def point_lines(summary: Summary) -> list[Line]:
     """A line for each measured load of each sound row."""
     return [
-        about_load(summary, row, {"point": point.point, "clients": point.clients}, columns(LOADED, point, CSV_UNITS))
+        load_line(summary, row, {"point": point.point, "clients": point.clients}, columns(LOADED, point, CSV_UNITS))
         for row in summary.loads
         if is_sound(row)
         for point in row.points
@@ -141,16 +141,16 @@ def replay_lines(summary: Summary) -> list[Line]:
                 "policy_max_delay_ms": cell.max_delay_ns / units.MILLISECOND.ns,
                 "policy_predicted_peak_per_s": cell.rate_per_s,
             }
-            lines += [about_load(summary, row, policy, columns(REPLAYED, point, CSV_UNITS)) for point in cell.points]
+            lines += [load_line(summary, row, policy, columns(REPLAYED, point, CSV_UNITS)) for point in cell.points]
     return lines
 
 
-def about_load(summary: Summary, row: LoadRow, *figures: Line) -> Line:
+def load_line(summary: Summary, row: LoadRow, *figures: Line) -> Line:
     """A whole line about one load case: its conditions, figures, and where they were measured."""
-    return full_line(summary, who_loaded(row), figures, row.threads)
+    return full_line(summary, load_identity_columns(row), figures, row.threads)
 
 
-def who_loaded(row: LoadRow) -> Line:
+def load_identity_columns(row: LoadRow) -> Line:
     """The first columns: the load case."""
     return {
         "load_id": row.load_id,
@@ -364,7 +364,7 @@ def peak_text(row: LoadRow) -> str:
 
 def load_lines(summary: Summary) -> list[Line]:
     """A line for each load case with sound figures."""
-    return [about_load(summary, row, columns(LOAD, row, CSV_UNITS)) for row in summary.loads if is_sound(row)]
+    return [load_line(summary, row, columns(LOAD, row, CSV_UNITS)) for row in summary.loads if is_sound(row)]
 
 
 def _predicted(row: LoadRow) -> str:
@@ -425,7 +425,7 @@ def client_table(rows: Sequence[LoadRow]) -> Table[LoadLine] | None:
 def client_lines(summary: Summary) -> list[Line]:
     """A line for each measured load of a running service."""
     return [
-        about_load(summary, row, {"endpoint": row.endpoint, "point": point.point}, _columns(point.client))
+        load_line(summary, row, {"endpoint": row.endpoint, "point": point.point}, _columns(point.client))
         for row in summary.loads
         if is_sound(row)
         for point in row.points

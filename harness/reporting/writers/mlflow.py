@@ -19,7 +19,7 @@ from harness.reporting.figures import ANSWERS, CSV_UNITS, LOAD, LOADED, MEMORY, 
 from harness.reporting.load_groups import is_sound
 from harness.reporting.tables.cold_start_table import cold_costs
 from harness.reporting.tables.energy_table import joules
-from harness.reporting.tables.load_tables import who_loaded
+from harness.reporting.tables.load_tables import load_identity_columns
 from harness.reporting.tables.roofline_table import roofline_columns
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def _load_run(summary: Summary, row: LoadRow) -> MlflowRun:
     figures = dict(columns(LOAD, row, CSV_UNITS))
     for point in row.points:
         figures |= {f"{point.point}/{name}": value for name, value in columns(LOADED, point, CSV_UNITS).items()}
-    known = {**who_loaded(row), "threads": row.threads}
+    known = {**load_identity_columns(row), "threads": row.threads}
     name = str(known.pop("load_id"))
     verdicts: Line = {f"verdict_{point.point}": point.verdict for point in row.points}
     return MlflowRun(

@@ -16,7 +16,7 @@ from harness.core.timestamps import since_1970_s
 from harness.reporting.csv_identity import identity_columns, run_columns, sound_rows
 from harness.reporting.figures import BASE_UNITS, ENERGY, FIGURES, GENERATION, LOAD, LOADED, Figure, Thing
 from harness.reporting.load_groups import is_sound
-from harness.reporting.tables.load_tables import who_loaded
+from harness.reporting.tables.load_tables import load_identity_columns
 
 _PREFIX = "inferometer_"
 
@@ -31,8 +31,10 @@ def metrics_text(summary: Summary) -> bytes:
     generated = [row for row in summary.generations if row.status == "measured" and row.ttft_ns is not None]
     _families(registry, GENERATION, [(_generation_labels(row), row) for row in generated])
     loads = [row for row in summary.loads if is_sound(row)]
-    _families(registry, LOAD, [(_texts(who_loaded(row)), row) for row in loads])
-    points = [({**_texts(who_loaded(row)), "point": point.point}, point) for row in loads for point in row.points]
+    _families(registry, LOAD, [(_texts(load_identity_columns(row)), row) for row in loads])
+    points = [
+        ({**_texts(load_identity_columns(row)), "point": point.point}, point) for row in loads for point in row.points
+    ]
     _families(registry, LOADED, points)
     verdicts = [({**labels, "verdict": value.verdict}, 1) for labels, value in points if value.verdict]
     _fill(registry, "load_verdict_info", "Verdict of a load.", verdicts)

@@ -165,8 +165,8 @@ def test_launch_gaps_count_on_a_gpu_alone() -> None:
 
 def test_modules_count_as_fused_only_where_the_graph_has_modules() -> None:
     assert [entry.name for entry in fused_away(TREE, GRAPH)] == ["act"]
-    untold = (*GRAPH, layer("node_3", 5))
-    assert fused_away(TREE, untold) == []
+    unassigned = (*GRAPH, layer("node_3", 5))
+    assert fused_away(TREE, unassigned) == []
     assert fused_away(TREE, ()) == []
     assert fused_away(TREE, TREE) == []
     assert fused_away(GRAPH, GRAPH) == []

@@ -31,7 +31,7 @@ from harness.reporting.first_page import first_page, terminal_answer
 from harness.reporting.html.page import page
 from harness.reporting.load_groups import LoadGroup, batching_text, by_group, load_names
 from harness.reporting.prose.load_answer import load_answer, load_section, load_tables, terminal_loads
-from harness.reporting.tables.load_tables import cheapest_table, parts_table, peak_text, who_loaded
+from harness.reporting.tables.load_tables import cheapest_table, load_identity_columns, parts_table, peak_text
 from harness.reporting.writers.csv import csv_tables
 from harness.reporting.writers.markdown import blocks_text
 from harness.reporting.writers.mlflow import load_runs
@@ -203,7 +203,7 @@ def test_the_name_of_a_row_of_generation_has_its_batching(with_loads: Summary) -
     ]
     results = load_names([static, joining])
     assert ["continuous" in results[row.load_id] for row in (static, joining)] == [False, True]
-    assert [who_loaded(row)["batching"] for row in (static, joining)] == ["static", "continuous"]
+    assert [load_identity_columns(row)["batching"] for row in (static, joining)] == ["static", "continuous"]
 
 
 def test_batches_in_flight_idle_power_and_memory_are_said_wherever_the_row_appears(summary: Summary) -> None:
