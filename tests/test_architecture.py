@@ -201,3 +201,12 @@ def test_times_in_messages_are_written_by_one_function() -> None:
     by_hand = re.compile(r"\.\dg\} (ns|µs|ms|s)\b")
     assert [named(path) for path in FILES if by_hand.search(path.read_text())] == []
     assert by_hand.search('f"{median / 1e6:.3g} ms"')
+
+
+def test_names_of_tests_follow_the_table_of_words() -> None:
+    """The words of CONTRIBUTING.md that no name needs in another meaning."""
+    wrong = re.compile(r"_(told|tells?|stands?|nobody|somebody|whoever|anew|what|whatever|meanwhile)(?!_if)(_|$)")
+    paths = (ROOT / "tests").rglob("*.py")
+    names = [name for path in paths for name in re.findall(r"^ *def (test_\w+)", path.read_text(), re.MULTILINE)]
+    assert len(names) > 1000
+    assert [name for name in names if wrong.search(name)] == []

@@ -51,7 +51,7 @@ class EnergySpent:
 
     @property
     def watts(self) -> float:
-        """Mean power."""
+        """Mean power over the window, in W."""
         return self.energy_j / (self.window_ns / 1e9)
 
 

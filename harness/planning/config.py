@@ -308,13 +308,13 @@ class ScenarioBlock(_Section):
     batching: Annotated[tuple[Batching, ...], BeforeValidator(_as_list), Field(min_length=1)] = ("static",)
     """Server, of generation in a process of our own."""
     max_delay: Annotated[tuple[str, ...], BeforeValidator(_as_list), Field(min_length=1)] = ("0ms",)
-    """Server."""
+    """Server: how long the first request of a batch waits for others."""
     workers: tuple[Annotated[int, Field(ge=1, le=MOST_WORKERS)], ...] = ()
     """Server and offline: threads that serve; 1 where neither it nor in_flight is given."""
     in_flight: tuple[Annotated[int, Field(ge=1, le=MOST_WORKERS)], ...] = ()
     """Server and offline: batches in flight that one thread issues, besides the cases of `workers`."""
     clients: Annotated[tuple[Annotated[int, Field(ge=1, le=MOST_WORKERS)], ...], Field(min_length=1)] = (1, 2, 4)
-    """Concurrency."""
+    """Concurrency: clients with one request in flight each."""
     samples: Annotated[int, Field(ge=1, le=MOST_BATCH)] = 8
     """Of a query of multi-stream."""
     loadgen: bool = False

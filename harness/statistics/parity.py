@@ -276,7 +276,7 @@ class GreedyAnswer:
     logits: Logits
 
     def first(self, steps: int) -> GreedyAnswer:
-        """Its beginning."""
+        """The answer of the first steps alone."""
         return GreedyAnswer(self.tokens[:, :steps], self.margins[:, :steps], self.logits[:, :steps])
 
 

@@ -26,11 +26,11 @@ class Held(Protocol):
 
     @property
     def address(self) -> int:
-        """Where it begins."""
+        """Address of its first byte."""
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Its shape."""
+        """Its shape, in elements."""
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -38,7 +38,7 @@ class Held(Protocol):
 
     @property
     def nbytes(self) -> int:
-        """Its size."""
+        """Its size in bytes."""
 
 
 class BoundMemory(Protocol):
@@ -48,7 +48,7 @@ class BoundMemory(Protocol):
     """ONNX Runtime's name of it, `cpu` or `cuda`."""
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
-        """A new Held."""
+        """A new array with undefined values."""
 
     def write(self, target: Any, values: Array) -> None:
         """Enqueue a copy from the host."""
@@ -65,12 +65,12 @@ class HostArray:
 
     @property
     def address(self) -> int:
-        """Where it begins."""
+        """Address of its first byte."""
         return int(self.array.ctypes.data)
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Its shape."""
+        """Its shape, in elements."""
         return self.array.shape
 
     @property
@@ -80,7 +80,7 @@ class HostArray:
 
     @property
     def nbytes(self) -> int:
-        """Its size."""
+        """Its size in bytes."""
         return self.array.nbytes
 
 
@@ -90,15 +90,15 @@ class HostMemory:
     name = "cpu"
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> HostArray:
-        """A new array."""
+        """A new array with undefined values."""
         return HostArray(np.empty(shape, dtype))
 
     def write(self, target: HostArray, values: Array) -> None:
-        """Copy."""
+        """Copy from `values`, at once."""
         target.array[...] = values
 
     def read(self, source: HostArray) -> Array:
-        """Copy."""
+        """A copy of the array."""
         return source.array.copy()
 
 

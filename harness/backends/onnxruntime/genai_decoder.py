@@ -155,7 +155,7 @@ class GenaiDecoder(Decoder):
         )
 
     def build_facts(self) -> dict[str, str]:
-        """Its version."""
+        """The version of onnxruntime-genai."""
         return {"onnxruntime_genai": str(genai.__version__)}
 
     def close(self) -> None:

@@ -180,7 +180,7 @@ class ProfiledOnnxRuntime(OnnxRuntime):
         self._scratch, self.graph = folder, folder / "optimised.onnx"
 
     def session_options(self) -> Any:
-        """With profiling."""
+        """The usual options, with profiling."""
         return _profiling_options(super().session_options(), self._scratch, self.graph.stem)
 
 

@@ -38,7 +38,7 @@ class _ProfiledOpenVino(OpenVino):
     """The timed model, compiled with counters."""
 
     def properties(self) -> dict[str, Any]:
-        """With counters."""
+        """The usual properties, with counters."""
         return {**super().properties(), "PERF_COUNT": True}
 
 

@@ -82,7 +82,7 @@ class HostStamps:
     take = staticmethod(now_ns)
 
     def ns(self, first: int, stamp: int) -> int:
-        """Their difference."""
+        """Time from the first stamp to the second, in ns."""
         return stamp - first
 
 

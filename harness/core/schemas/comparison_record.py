@@ -110,7 +110,7 @@ class ComparedLoad(Record):
     ci95: Interval | None
     """Without the scatter between processes, of which each side has one."""
     fails: bool
-    """SLOWER."""
+    """Whether the verdict is SLOWER."""
 
 
 class Judgement(Record):
@@ -273,7 +273,7 @@ class Substitute(Record):
 
 
 class Claim(Record):
-    """A published result."""
+    """A published result, with the cases that measure it here."""
 
     title: Text
     source: PublishedSource

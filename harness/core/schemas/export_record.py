@@ -81,7 +81,7 @@ class ProcessorPreparation(Record):
     kind: Literal["processor"] = "processor"
     media: Literal["image", "audio"]
     processor: Artifact
-    """Its configuration."""
+    """The configuration file of the processor."""
 
 
 Preparation = Annotated[ImagePreparation | TextPreparation | ProcessorPreparation, Field(discriminator="kind")]

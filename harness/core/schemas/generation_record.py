@@ -211,7 +211,7 @@ class TokenParity(Record):
     relative_l2: NotNegative | None
     """Of the worst step of any sequence."""
     cosine: float | None
-    """The same."""
+    """Of the worst step of any sequence."""
     nonfinite: Amount
     forced_agreement: Share
     """Share of the forced steps with the reference's token on top."""

@@ -485,7 +485,7 @@ class PointEnergy(Record):
     energy_j: float
     window_ns: int
     numbers: tuple[int, ...]
-    """The replications."""
+    """Numbers of its replications."""
 
 
 class LoadEnergy(LoadBase):
@@ -632,7 +632,7 @@ class LoadedPoint(Record):
     judged: tuple[JudgedBound, ...] = ()
     """Each bound, where there are several or where the bound is on tokens."""
     tokens: TokenLoad | None = None
-    """Of generation."""
+    """Only for loads of generation."""
     loadgen: LoadGenResult | None = None
     loadgen_estimate_ns: float | None = None
     """Closed loops by LoadGen's rules: its upper estimate of p90 (single-stream) or p99 (multi-stream)."""
