@@ -180,19 +180,19 @@ def test_weights_in_8_bits_are_multiplied_in_int8(llama: Tiny, folder: Path, fee
         assert 0 < distance < 0.3
 
 
-@pytest.mark.parametrize("feeds", ["binding", "in-place"])
-def test_a_cache_that_is_not_kept_changes_the_tokens(llama: Tiny, folder: Path, feeds: str) -> None:
-    decoder: Any = made(llama, folder, ORT, feeds)
-    way = decoder._way
-    whole = way.step
+@pytest.mark.parametrize("kind", ["binding", "in-place"])
+def test_a_cache_that_is_not_kept_changes_the_tokens(llama: Tiny, folder: Path, kind: str) -> None:
+    decoder: Any = made(llama, folder, ORT, kind)
+    feeds = decoder._feeds
+    whole = feeds.step
 
     def forgetting() -> None:
-        for buffers in (way._buffers,) if feeds == "in-place" else way._sets:
+        for buffers in (feeds._buffers,) if kind == "in-place" else feeds._sets:
             for held in buffers.values():
                 held.array[...] = 0
         whole()
 
-    way.step = forgetting
+    feeds.step = forgetting
     assert not np.array_equal(generated(decoder, llama.prompts[0]), llama.answers[0])
 
 
