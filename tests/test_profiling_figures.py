@@ -65,7 +65,7 @@ def test_where_openvino_gains_on_eager() -> None:
     assert f"{(slow['pooling'] - fast['pooling']) / MS:.2f} in pooling" in PROFILING
     alone = slow["normalisation"] + slow["activation"] + slow["other"]
     assert not {"normalisation", "activation", "other"} & set(fast)
-    assert f"{alone / MS:.2f} in what it fused" in PROFILING
+    assert f"{alone / MS:.2f} in operators that it fused" in PROFILING
     sums = [reconcile(parts(entry), False) for entry in result.values()]
     assert [entry.outcome for entry in sums if entry] == ["adds up"] * 3
     assert "The three profiles add up, with grade B" in PROFILING
@@ -80,7 +80,7 @@ def test_where_tensorrt_gains_on_eager() -> None:
     assert f"TensorRT is measured at {measured_ns(tensorrt) / 1e3:.0f} µs" in PROFILING
     assert f"PyTorch eager at {measured_ns(eager) / MS:.2f} ms" in PROFILING
     assert f"eager's take {(parts_total(parts(eager), True) or 0) / MS:.2f} ms a pass" in PROFILING
-    assert f"for {percent(share_without_kernel(eager))} of its measured latency none runs" in PROFILING
+    assert f"during {percent(share_without_kernel(eager))} of its measured latency no kernel runs" in PROFILING
     assert f"few such gaps ({percent(share_without_kernel(ort))})" in PROFILING
     assert f"torch.compile ({percent(share_without_kernel(compiled))} without a kernel)" in PROFILING
     latency_ns = measured_ns(ort)
@@ -98,7 +98,7 @@ def test_where_tensorrt_gains_on_eager() -> None:
     assert sums is not None
     assert f"{len(tensorrt.layers)} layers sum to {total_ns(tensorrt.layers) / measured_ns(tensorrt):.2f}" in PROFILING
     assert f"and {sums.ratio:.2f} of the plain one" in PROFILING
-    assert f"took {1 + sums.overhead:.2f} times as long and explains the sum ({sums.corrected:.2f})" in PROFILING
+    assert f"takes {1 + sums.overhead:.2f} times as long and explains the sum ({sums.corrected:.2f})" in PROFILING
     assert f"was {parts(eager).plain_ns / measured_ns(eager):.2f} times the measured one" in PROFILING
     assert "are explained by launch gaps" in PROFILING
     assert [reason_for_doubt(parts(entry), True) for entry in result.values()] == [None] * 4
