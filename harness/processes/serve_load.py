@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -28,6 +28,7 @@ from harness.core.errors import CaseError
 from harness.core.host import environment
 from harness.core.host.environment import loaded_runtimes
 from harness.core.layout import LoadFiles, ModelFolder, Models, Results
+from harness.core.padding import Mask
 from harness.core.protocol import CaseJob, Enter, LoadJob
 from harness.core.schemas import (
     Environment,
@@ -60,6 +61,7 @@ from harness.serving.load_case import (
 from harness.serving.load_verdict import least_requests
 from harness.serving.peak_prediction import predict
 from harness.statistics import parity
+from harness.statistics.parity import Outputs
 from harness.timing.clock import calibrate, now_ns
 from harness.timing.issuing_thread import CalledBack, Flight, OnStreams, issue, issue_closed
 from harness.timing.process_counters import CpuWatch, peak_bytes
@@ -70,6 +72,7 @@ from harness.timing.session import (
     KEPT_OUTPUTS,
     KeptOutputs,
     batches_to_check,
+    compare_answers,
     disable_garbage_collection,
     run_repeat_check,
 )
@@ -122,12 +125,16 @@ def prepare_to_measure(results: Results, load: LoadCase, facts: dict[str, str]) 
 
 @dataclass(frozen=True)
 class _Loaded:
-    """One worker's backends, by prepared size, with the start-up cost and the reference check of each."""
+    """One worker's backends, by prepared size, with the start-up cost and the reference check of each.
+
+    known: digests of the answers to stored batches.
+    """
 
     backends: Mapping[int, Backend]
     batches: Mapping[int, BatchSet]
     load_ns: Mapping[int, int]
     parity: Mapping[int, Parity]
+    known: Mapping[int, frozenset[bytes]]
     placement: Placement
     dispatcher: Dispatcher
 
@@ -145,7 +152,7 @@ class _Loaded:
 
         backend.activate()
         runs = Rewritable(batches.inputs, make_ready, run_once, backend.outputs)
-        return run_repeat_check(runs, batches.reference, (seed, size), ALONE_PAIRS)
+        return run_repeat_check(runs, batches.reference, (seed, size), ALONE_PAIRS, self.known[size])
 
     def time_outputs(self, size: int) -> OutputsTime | None:
         """How long outputs() takes after passes on stored inputs; None where there are none."""
@@ -218,6 +225,7 @@ def _open_worker(
     batches: dict[int, BatchSet] = {}
     load_ns: dict[int, int] = {}
     distances: dict[int, Parity] = {}
+    known: dict[int, frozenset[bytes]] = {}
     placement: Placement | None = None
     for size in batch_sizes(load):
         enter("load")
@@ -245,14 +253,14 @@ def _open_worker(
             )
         enter("reference check")
         checked = batches_to_check(len(batches[size].inputs), number + 1)
-        distance = parity.worst(_compared(backend, batches[size], checked, export.classifier))
+        distance, known[size] = compare_answers(_answers(backend, batches[size], checked), export.classifier)
         if distance is not None:
             distances[size] = distance
         placement = backend.placement()  # some libraries report it of the object loaded last
     if placement is None:
         raise CaseError(f"{load.load_id} prepares no batch size.", "Write the plan again: make plan.")
     counts = {size: (backend, len(batches[size].inputs)) for size, backend in backends.items()}
-    return _Loaded(backends, batches, load_ns, distances, placement, Dispatcher(counts))
+    return _Loaded(backends, batches, load_ns, distances, known, placement, Dispatcher(counts))
 
 
 def replication_record(
@@ -338,16 +346,16 @@ def _start_cold(backend: Backend, enter: Enter) -> int:
     return now_ns() - start
 
 
-def _compared(backend: Backend, batches: BatchSet, indices: Iterable[int], classifier: bool) -> list[Parity]:
-    parities = []
+def _answers(
+    backend: Backend, batches: BatchSet, indices: Iterable[int]
+) -> Iterator[tuple[Outputs, Outputs, Mask | None]]:
+    """As in harness/timing/session.py, of a backend object that no mode drives."""
     for index in indices:
         backend.select(index)
         backend.infer()
         backend.synchronize()
-        # As in harness/timing/session.py.
         if expected := batches.reference(index):
-            parities.append(parity.compare(backend.outputs() or {}, expected, classifier, batches.masks[index]))
-    return parities
+            yield backend.outputs() or {}, expected, batches.masks[index]
 
 
 @dataclass(frozen=True)

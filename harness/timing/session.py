@@ -8,7 +8,7 @@ from __future__ import annotations
 import gc
 import random
 import zlib
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -193,7 +193,7 @@ def run_session(
     cold = _start_cold(backend, mode, enter, constructed_ns)
     enter("reference check")
     checked = batches_to_check(mode.batches, round_number)
-    before, known = _compared(backend, mode, reference, classifier, checked, masks)
+    before, known = compare_answers(_answers(backend, mode, reference, checked, masks), classifier)
     disable_garbage_collection()
     enter("warm-up")
     watch = CpuWatch(given=given)
@@ -310,24 +310,30 @@ def batches_to_check(batches: int, round_number: int) -> range:
     return range((round_number - 1) % step, batches, step)
 
 
-def _compared(
+def _answers(
     backend: Session,
     mode: Mode,
     reference: Callable[[int], Outputs],
-    classifier: bool,
     batches: Iterable[int],
     masks: Sequence[Mask | None],
-) -> tuple[Parity | None, frozenset[bytes]]:
-    """The worst comparison, and digests of the answers; no digests where two answers are the same."""
-    parities, digests = [], []
+) -> Iterator[tuple[Outputs, Outputs, Mask | None]]:
+    """Outputs, reference and mask of each batch that has a reference: a backend without one computes nothing."""
     for index in batches:
         mode.select_batch(index)
         mode.run_once()
-        # No reference: it computes nothing. No outputs beside one are wrong outputs.
         if expected := reference(index):
-            outputs = backend.outputs() or {}
-            parities.append(parity.compare(outputs, expected, classifier, _mask(masks, index)))
-            digests.append(digest_of(outputs))
+            yield backend.outputs() or {}, expected, _mask(masks, index)
+
+
+def compare_answers(
+    answers: Iterable[tuple[Outputs, Outputs, Mask | None]], classifier: bool
+) -> tuple[Parity | None, frozenset[bytes]]:
+    """The worst comparison of outputs with their reference; and the digests of the outputs for the repeat check, none
+    where two answers are the same. No outputs beside a reference are wrong outputs."""
+    parities, digests = [], []
+    for outputs, expected, mask in answers:
+        parities.append(parity.compare(outputs, expected, classifier, mask))
+        digests.append(digest_of(outputs))
     different = frozenset(filter(None, digests))
     return parity.worst(parities), different if len(different) == len(digests) else frozenset()
 

@@ -5,12 +5,16 @@ from __future__ import annotations
 import gc
 import random
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from harness.backends.base import Backend
+from harness.backends.batches import BatchSet
 from harness.core import store
 from harness.core.errors import CaseError
 from harness.core.host import environment
@@ -20,6 +24,7 @@ from harness.core.schemas import Environment, LoadCase, Replication, ServiceRun
 from harness.planning.config import parse_config
 from harness.planning.matrix import make_plan
 from harness.processes import serve_load
+from harness.timing.session import compare_answers
 from tests.fixtures import tensorrt
 from tests.fixtures.computing_gpu import FakeGpu
 
@@ -115,3 +120,56 @@ def test_objects_whose_passes_share_memory_are_refused(
         served(tmp_path, in_flight=[2])
     assert "WORKERS" in error.value.hint
     served(tmp_path, workers=[1])
+
+
+Values = NDArray[np.float32]
+
+
+def right(values: Values) -> Values:
+    return np.tanh(values @ np.arange(1, 13, dtype=np.float32).reshape(4, 3) / 100)
+
+
+class Answering:
+    """A backend on arrays of the host, with any function of the input."""
+
+    def __init__(self, batches: BatchSet, answer: Callable[[Values], Values]) -> None:
+        self._batches, self._answer = batches, answer
+
+    def select(self, index: int) -> None:
+        self._values = self._batches.inputs[index]["x"]
+
+    def infer(self) -> None:
+        self._outputs = {"y": self._answer(self._values)}
+
+    def outputs(self) -> dict[str, Values]:
+        return self._outputs
+
+    def refresh(self, index: int) -> None:
+        pass
+
+    def activate(self) -> None:
+        pass
+
+    def synchronize(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("honest", [True, False])
+def test_a_new_input_that_gets_the_answer_of_the_nearest_stored_one_is_counted(honest: bool) -> None:
+    stored = [np.random.default_rng(number).normal(size=(2, 4)).astype(np.float32) for number in range(8)]
+    answers = [{"y": right(values)} for values in stored]
+    batches = BatchSet(tuple({"x": values.copy()} for values in stored), answers.__getitem__, (None,) * 8)
+
+    def nearest(values: Values) -> Values:
+        return answers[int(np.argmin([np.abs(entry - values).sum() for entry in stored]))]["y"]
+
+    backend: Any = Answering(batches, right if honest else nearest)
+    distance, known = compare_answers(serve_load._answers(backend, batches, range(8)), False)
+    assert distance is not None
+    assert distance.relative_l2 == 0
+    assert len(known) == 8
+    nothing: Any = None
+    loaded = serve_load._Loaded({2: backend}, {2: batches}, {2: 0}, {}, {2: known}, nothing, nothing)
+    repeats = loaded.check_repeats(2, 7)
+    assert repeats.compared == 8
+    assert repeats.unchanged == (0 if honest else repeats.compared)
