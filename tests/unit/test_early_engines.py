@@ -186,10 +186,11 @@ def test_a_failed_build_is_left_to_the_stage_that_reports_it_and_a_failed_export
 
 INTERPRETER = """#!/bin/sh
 printf '%s\\n' "$*" >>"$LOG"
-printf '%s\\n' "$$" >"$LOG.pid"
+printf '%s\\n' "$PPID" >"$LOG.pid"
 exit 5
 """
-"""An interpreter without TensorRT."""
+"""An interpreter without TensorRT. It writes the process id of its guard, which is gone only when the stage knows its
+end."""
 
 
 def _interpreter(folder: Path) -> Path:
