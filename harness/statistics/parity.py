@@ -64,7 +64,6 @@ def compare(outputs: Outputs, reference: Outputs, classifier: bool, mask: Mask |
     samples = int(reference[first].shape[0])
     per_output = [_Sums.of(outputs[name], reference[name], samples, mask) for name in reference]
     nonfinite = sum(sums.nonfinite for sums in per_output)
-    masks = {name: value for name in reference if (value := _mask_value(reference[name])) is not None}
     if nonfinite:
         return Parity(
             samples=samples, relative_l2=None, max_abs=None, cosine=None, top1_agreement=None, nonfinite=nonfinite
@@ -72,7 +71,11 @@ def compare(outputs: Outputs, reference: Outputs, classifier: bool, mask: Mask |
     for name, sums in zip(reference, per_output, strict=True):
         if sums.undefined:
             raise ValueError(f"the reference of output `{name}` contains NaN")
-    per_output += [_Sums.of(outputs[name], reference[name], samples, mask, value) for name, value in masks.items()]
+    per_output += [
+        _Sums.of(outputs[name], reference[name], samples, mask, lowest)
+        for name in reference
+        if (lowest := _mask_value(reference[name])) is not None
+    ]
     top1 = None
     if classifier:
         agree = outputs[first].argmax(axis=-1) == reference[first].argmax(axis=-1)

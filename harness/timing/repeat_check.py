@@ -67,7 +67,7 @@ class Rewritable:
     outputs: Callable[[], Arrays]
 
 
-def digest_of(outputs: Arrays) -> bytes | None:
+def answer_digest(outputs: Arrays) -> bytes | None:
     """Identifies an answer bit for bit; None where two inputs may honestly have the same one, because no output is of
     floats that are more than whole numbers, as labels are."""
     floats = {name: np.ascontiguousarray(values) for name, values in outputs.items() if values.dtype.kind == "f"}
@@ -136,7 +136,7 @@ def _pairs(
         runs.make_ready(batch)
         if answers and not _equal(reference(batch), reference(other)):
             compared += 1
-            unchanged += _equal(answers[True], answers[False]) or digest_of(answers[True]) in known
+            unchanged += _equal(answers[True], answers[False]) or answer_digest(answers[True]) in known
     return Repeats(fresh_ns=tuple(fresh_ns), repeated_ns=tuple(repeated_ns), compared=compared, unchanged=unchanged)
 
 
@@ -196,7 +196,11 @@ def mixed(first: NDArray[Any], other: NDArray[Any], rng: np.random.Generator) ->
     """An array of the same shape and type: blended sample by sample, or spliced element by element."""
     if not np.issubdtype(first.dtype, np.floating):
         return np.where(rng.random(first.shape) < _LEAST_OTHER, first, other)
-    return _blended(first, other, rng)
+    blended = np.empty_like(first)
+    for sample in np.ndindex(first.shape[:1]):  # one at a time stays in the cache; a batch would need much memory
+        share = rng.uniform(_LEAST_OTHER, 0.9)
+        blended[sample] = first[sample] * first.dtype.type(1 - share) + other[sample] * first.dtype.type(share)
+    return blended
 
 
 def _between(first: NDArray[Any], other: NDArray[Any], rng: np.random.Generator) -> NDArray[Any]:
@@ -205,11 +209,3 @@ def _between(first: NDArray[Any], other: NDArray[Any], rng: np.random.Generator)
         return mixed(first, other, rng)
     low, high = np.minimum(first, other), np.maximum(first, other)
     return np.asarray(rng.integers(low, high, dtype=first.dtype, endpoint=True))
-
-
-def _blended(first: NDArray[Any], other: NDArray[Any], rng: np.random.Generator) -> NDArray[Any]:
-    blended = np.empty_like(first)
-    for sample in np.ndindex(first.shape[:1]):  # one at a time stays in the cache; a batch would need much memory
-        share = rng.uniform(_LEAST_OTHER, 0.9)
-        blended[sample] = first[sample] * first.dtype.type(1 - share) + other[sample] * first.dtype.type(share)
-    return blended

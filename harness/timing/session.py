@@ -61,7 +61,7 @@ from harness.timing.process_counters import (
     resident_bytes,
     waited_between_ns,
 )
-from harness.timing.repeat_check import LEAST_PAIRS, Rewritable, check_repeats, digest_of
+from harness.timing.repeat_check import LEAST_PAIRS, Rewritable, answer_digest, check_repeats
 
 KEPT_OUTPUTS = 8
 """Number of outputs that are kept for the check after the loop: those of the latest timed blocks."""
@@ -333,7 +333,7 @@ def compare_answers(
     parities, digests = [], []
     for outputs, expected, mask in answers:
         parities.append(parity.compare(outputs, expected, classifier, mask))
-        digests.append(digest_of(outputs))
+        digests.append(answer_digest(outputs))
     different = frozenset(filter(None, digests))
     return parity.worst(parities), different if len(different) == len(digests) else frozenset()
 

@@ -176,11 +176,13 @@ def _call(info: ModelInfo) -> tuple[nn.Module, dict[str, torch.Tensor]]:
             )
     if not any(example.ndim and example.numel() for example in examples.values()):
         raise ConfigError(f"No example input of {info.name} has a batch axis with samples.", _FORM)
-    # The module is made fp32, which double or half inputs do not fit.
-    return model, {
-        name: example.detach().cpu().float() if example.is_floating_point() else example.detach().cpu().resolve_conj()
-        for name, example in examples.items()
-    }
+    return model, {name: _plain(example) for name, example in examples.items()}
+
+
+def _plain(example: torch.Tensor) -> torch.Tensor:
+    """The numbers of a tensor, on the CPU. The module is made fp32, which double or half inputs do not fit."""
+    values = example.detach().cpu().resolve_conj()
+    return values.float() if values.is_floating_point() else values
 
 
 def on_cpu(module: nn.Module) -> nn.Module:

@@ -18,8 +18,8 @@ from harness.timing.repeat_check import (
     LEAST_PAIRS,
     MOST_PAIRS,
     Rewritable,
+    answer_digest,
     check_repeats,
-    digest_of,
 )
 
 MS = 1_000_000
@@ -82,7 +82,7 @@ class Model:
         right = [answer(batch) for batch in self.batches]
         monkeypatch.setattr(repeat_check, "now_ns", lambda: self.now_ns)
         runs = Rewritable(self.batches, self.ready, self.run_once, self.outputs)
-        known = [digest for entry in right if (digest := digest_of(entry)) is not None]
+        known = [digest for entry in right if (digest := answer_digest(entry)) is not None]
         return check_repeats(runs, right.__getitem__, (7, seed), known=known)
 
 
@@ -136,10 +136,10 @@ def test_the_answer_to_any_stored_input_is_none_to_a_new_one(monkeypatch: pytest
 
 def test_only_floats_identify_an_answer() -> None:
     real = {"y": np.array([0.5, 2.0], np.float32)}
-    assert digest_of(real) == digest_of({**real, "label": np.array([3])})
-    assert digest_of(real) != digest_of({"y": np.array([0.5, 2.5], np.float32)})
+    assert answer_digest(real) == answer_digest({**real, "label": np.array([3])})
+    assert answer_digest(real) != answer_digest({"y": np.array([0.5, 2.5], np.float32)})
     whole = {"one_hot": np.array([0.0, 1.0, np.inf])}
-    assert digest_of(whole) is digest_of({"label": np.array([3])}) is digest_of({}) is None
+    assert answer_digest(whole) is answer_digest({"label": np.array([3])}) is answer_digest({}) is None
 
 
 def test_both_inputs_of_a_pair_are_written_before_their_pass_and_chance_says_which_is_first(
