@@ -51,3 +51,9 @@ def batch_count(record: TimedRecord) -> int:
 def wall_ns(record: TimedRecord) -> int:
     """How long all blocks took."""
     return sum(block.wall_ns for block in record.blocks)
+
+
+def wall_per_batch_ns(record: TimedRecord) -> float | None:
+    """Wall time of a batch, the mean of all blocks; None where no batch was measured."""
+    count = batch_count(record)
+    return wall_ns(record) / count if count else None

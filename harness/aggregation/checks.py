@@ -439,8 +439,9 @@ def _checked_over_timed(case: Case, record: Measured) -> float | None:
         return None
     at_once = record.threads if case.mode == "offline" else 1  # a pass at a time has one thread at least
     # The throughput shows passes that were left out among others that were not, and the median does not.
-    mean = flags.in_flight(case) * batch_times.wall_ns(record) / batch_times.batch_count(record)
-    return checked_over_timed(record.repeats, min(batch_ns(record), mean), record.threads, at_once)
+    mean = batch_times.wall_per_batch_ns(record)
+    usual = batch_ns(record) if mean is None else min(batch_ns(record), flags.in_flight(case) * mean)
+    return checked_over_timed(record.repeats, usual, record.threads, at_once)
 
 
 def checked_over_timed(repeats: Repeats, usual: float, threads: int, at_once: int = 1) -> float | None:

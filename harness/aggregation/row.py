@@ -303,11 +303,7 @@ def throughput_of(batch_size: int, records: Sequence[Measured]) -> tuple[float |
     Each process has one rate. The median is taken over the times per batch: for an odd number of processes that is the
     median rate, and for an even number it agrees with the time per batch that offline rows show.
     """
-    times = [
-        batch_times.wall_ns(record) / batch_times.batch_count(record)
-        for record in records
-        if batch_times.batch_count(record)
-    ]
+    times = [time for record in records if (time := batch_times.wall_per_batch_ns(record)) is not None]
     if not times or min(times) <= 0:
         return None, None
     samples = batch_size * 1e9
