@@ -194,7 +194,9 @@ def check_rounds(case: Case, rounds: Sequence[Round]) -> tuple[list[Finding], di
     return [
         *findings,
         *flags.mismatch(
-            case, [timed_round.record for timed_round in rounds if isinstance(timed_round.record, Measured)]
+            case,
+            [timed_round.record for timed_round in rounds if isinstance(timed_round.record, Measured)],
+            flags_host.waited_ns(rounds),
         ),
     ], made
 

@@ -507,19 +507,21 @@ def in_flight(case: Case) -> int:
     return 3 if (case.device, case.boundary) == ("cuda", "transfer") else 2
 
 
-def mismatch(case: Case, records: Sequence[Measured]) -> list[Finding]:
+def mismatch(case: Case, records: Sequence[Measured], waited_ns: Mapping[int, int] | None = None) -> list[Finding]:
     """F where samples together are longer than the time in which they were taken; C where they leave much of it out.
 
     With k batches in flight each instant belongs to k samples. The first samples of a block began before it, so k - 1
     of them are not held against it; the last samples are not counted to their end, so the last counts k times.
+    waited_ns: by round, how long a process that STARVED reports waited for a CPU. It waits between samples too.
     """
+    waits = waited_ns or {}
     depth = in_flight(case)
     timed = [(record, [*_samples_by_block(record)] if record.latency_ns else []) for record in records]
     over = {record.round: why for record, blocks in timed if (why := _over(record, blocks, depth))}
     reasons = over or {
         record.round: why
         for record, blocks in timed
-        if (why := _under(record, blocks, depth, case.device) or _uncovered(record))
+        if (why := _under(record, blocks, depth, case.device, waits) or _uncovered(record, waits))
     }
     if not reasons:
         return []
@@ -574,18 +576,19 @@ def _over(record: Measured, blocks: _Blocks, depth: int) -> str | None:
     return None
 
 
-def _under(record: Measured, blocks: _Blocks, depth: int, device: Device) -> str | None:
+def _under(record: Measured, blocks: _Blocks, depth: int, device: Device, waited_ns: Mapping[int, int]) -> str | None:
     if not record.latency_ns:
         return None
     covered = sum(sum(samples) + (depth - 1) * samples[-1] for samples, _ in blocks if samples)
     depth_wall_ns = depth * batch_times.wall_ns(record)
-    if covered >= MIN_SAMPLED_SHARE * depth_wall_ns - depth * MAX_BETWEEN_NS[device] * len(record.latency_ns):
+    between_ns = MAX_BETWEEN_NS[device] * len(record.latency_ns) + waited_ns.get(record.round, 0)
+    if covered >= MIN_SAMPLED_SHARE * depth_wall_ns - depth * between_ns:
         return None
     share = covered / depth_wall_ns
     return f"its samples cover {share:.0%} of the wall time of its blocks, {MIN_SAMPLED_SHARE:.0%} needed"
 
 
-def requests_mismatch(records: Sequence[Generated]) -> list[Finding]:
+def requests_mismatch(records: Sequence[Generated], waited_ns: Mapping[int, int] | None = None) -> list[Finding]:
     """The findings of `mismatch` for requests, which follow each other from the start of the warm-up."""
     reasons: dict[int, tuple[Grade, str]] = {}
     for record in records:
@@ -594,7 +597,7 @@ def requests_mismatch(records: Sequence[Generated]) -> list[Finding]:
         what = f"its requests took {span_ns / 1e9:.3f} s in a window of {window_ns / 1e9:.3f} s"
         if span_ns > window_ns:
             reasons[record.round] = "F", what
-        elif span_ns < MIN_BLOCKS_SHARE * window_ns - BESIDE_NS:
+        elif span_ns < MIN_BLOCKS_SHARE * window_ns - BESIDE_NS - (waited_ns or {}).get(record.round, 0):
             reasons[record.round] = "C", f"{what}, {MIN_BLOCKS_SHARE:.0%} needed"
     if not reasons:
         return []
@@ -602,14 +605,14 @@ def requests_mismatch(records: Sequence[Generated]) -> list[Finding]:
     return [finding(caps_at, "SAMPLES_MISMATCH", f"round {number}: {detail}", _REPEAT)]
 
 
-def _uncovered(record: Measured) -> str | None:
+def _uncovered(record: Measured, waited_ns: Mapping[int, int]) -> str | None:
     """How much of the timed part neither its blocks nor reads of outputs cover."""
     window, reads = record.cpu_use, record.outputs_time
     if window is None or record.windows or record.warmup_wall_ns is None:
         return None
     timed_ns = window.wall_ns - record.warmup_wall_ns
     known_ns = batch_times.wall_ns(record) + (sum(reads.outputs_ns) if reads else 0)
-    if known_ns >= MIN_BLOCKS_SHARE * timed_ns - BESIDE_NS:
+    if known_ns >= MIN_BLOCKS_SHARE * timed_ns - BESIDE_NS - waited_ns.get(record.round, 0):
         return None
     known = f"its blocks and what runs between them took {known_ns / 1e9:.3f} s"
     return f"{known} of the {timed_ns / 1e9:.3f} s that the timed part took, {MIN_BLOCKS_SHARE:.0%} needed"

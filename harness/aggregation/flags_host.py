@@ -8,7 +8,7 @@ threshold is here with its source; the table of harness/aggregation/checks.py sa
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
@@ -351,6 +351,18 @@ def starved(timed_round: Round) -> str | None:
     return f"its threads waited for a CPU for {share:.0%} of the time that they wanted, {MAX_LOST_SHARE:.0%} allowed"
 
 
+def waited_ns(rounds: Iterable[Round]) -> dict[int, int]:
+    """By number of the round, how long the process waited for a CPU at most, where STARVED reports it.
+
+    The kernel counts all threads together: their sum, but no more than the time that passed.
+    """
+    return {
+        timed_round.record.round: min(used.waited_ns, used.wall_ns)
+        for timed_round in rounds
+        if (used := timed_round.record.cpu_use) is not None and used.waited_ns and starved(timed_round)
+    }
+
+
 def stopped_unmade(timed_round: Round) -> str | None:
     """Why it is unknown whether the process, its container or the machine was stopped during the round."""
     if stopped(timed_round) is not None:
@@ -409,11 +421,15 @@ def _paused(timed_round: Round, usage: UsageSummary) -> str | None:
 
 
 def other_clock(timed_round: Round, usage: UsageSummary) -> str | None:
-    """The monitor's clock saw another time pass during warm-up and timed part than the process's own."""
+    """The monitor's clock saw another time pass during warm-up and timed part than the process's own.
+
+    Where the process waited for a CPU (STARVED), the monitor and the process between them wait as well.
+    """
     used, record = timed_round.record.cpu_use, timed_round.record
     if used is None or (isinstance(record, Measured) and record.windows):
         return None
-    if abs(usage.watched_ns - used.wall_ns) <= max(MAX_CLOCK_SHARE * used.wall_ns, MAX_CLOCK_NS):
+    allowed = max(MAX_CLOCK_SHARE * used.wall_ns, MAX_CLOCK_NS) + sum(waited_ns([timed_round]).values())
+    if abs(usage.watched_ns - used.wall_ns) <= allowed:
         return None
     own = f"warm-up and timed part took {used.wall_ns / 1e9:.2f} s by the process's own clock"
     return f"{own} and {usage.watched_ns / 1e9:.2f} s by the monitor's"

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from decimal import ROUND_CEILING, ROUND_FLOOR
 from typing import Any
 
-from harness.aggregation import admission, flags, grades
+from harness.aggregation import admission, flags, flags_host, grades
 from harness.aggregation import usage as utilisation
 from harness.aggregation.admission import References
 from harness.aggregation.checks import (
@@ -323,7 +323,7 @@ def _findings_and_checks(
         *missing_rounds(
             source.plan.measurement.rounds, records, case_records.failed, case_records.other, "make generate"
         ),
-        *flags.requests_mismatch(records),
+        *flags.requests_mismatch(records, flags_host.waited_ns(seen)),
         *happened,
         *noise,
         *unchecked_findings(checks),

@@ -156,6 +156,19 @@ def test_the_clock_of_the_monitor_saw_as_much_time_pass(factor: float, flagged: 
     assert not flagged or result["SAMPLES_MISMATCH"].flag.detail.endswith("s by the monitor's")
 
 
+@pytest.mark.parametrize(("waited", "flagged"), [(0.04, True), (0.3, False)])
+def test_where_the_process_waited_for_a_cpu_the_monitor_waited_too(waited: float, flagged: bool) -> None:
+    record = made.measured(CASE, made.RESNET, 1, 120)
+    window = made.cpu_use(threads=1, waited_ns=int(waited * 3e9))
+    busy = record.model_copy(update={"cpu_use": window, "threads": 1})
+    usage = timed_usage(made.stretched(made.usage_of(CASE.case_id, 1), busy))
+    assert usage is not None
+    late = usage.model_copy(update={"watched_ns": round(1.2 * window.wall_ns)})
+    findings, _ = checks.check_rounds(CASE, checks.timed_rounds([busy], {1: late}, {}, made.environment()))
+    result = {entry.flag.name for entry in findings}
+    assert ("SAMPLES_MISMATCH" in result, "STARVED" in result) == (flagged, not flagged)
+
+
 def test_a_process_that_says_it_reached_its_goal_has_to_show_it() -> None:
     row, _ = row_of(
         lambda case, record: (

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from harness.aggregation import flags
+from harness.aggregation import checks, flags
 from harness.core import schemas
 from harness.core.schemas import Block, Case, Measured
 from harness.timing.modes import MODES
@@ -90,6 +90,16 @@ def test_some_time_may_pass_between_short_samples_and_no_more(device: str, betwe
     blocks = (Block(iterations=2_000, wall_ns=2_000 * (100_000 + between_ns)),)
     case = SYNC.model_copy(update={"device": device})
     assert bool(flags.mismatch(case, [record((100_000,) * 2_000, blocks)])) == flagged
+
+
+@pytest.mark.parametrize(("waited", "left_out", "flagged"), [(0.04, 0.05, True), (0.2, 0.2, False), (0.2, 0.3, True)])
+def test_a_starved_process_waits_between_its_samples_too(waited: float, left_out: float, flagged: bool) -> None:
+    samples, wall_ns = (5 * MS,) * 100, int(500 * MS / (1 - left_out))
+    window = cpu_use(wall_ns, threads=1, waited_ns=int(waited * wall_ns))
+    busy = record(samples, (Block(iterations=100, wall_ns=wall_ns),), cpu_use=window, threads=1)
+    found, _ = checks.check_rounds(SYNC, checks.timed_rounds([busy], {}, {1: "not watched"}, None))
+    names = {entry.flag.name for entry in found}
+    assert ("SAMPLES_MISMATCH" in names, "STARVED" in names) == (flagged, waited > 0.05)
 
 
 def test_blocks_are_not_longer_than_the_process_ran() -> None:
