@@ -86,19 +86,18 @@ def loadgen_upper_estimate(latency_ns: ArrayLike, quantile: float) -> float | No
 
 @dataclass(frozen=True)
 class LoadGenVerdict:
-    """LoadGen's judgement of a Server run. valid: both conditions are true, and enough requests and time."""
+    """LoadGen's judgement of a Server run. valid: both conditions are true, and it lasted long enough."""
 
     percentile_ns: float
     over: int
     within_bound: bool
     early_stopping: bool
-    least_count: bool
     least_duration: bool
 
     @property
     def valid(self) -> bool:
         """The verdict that LoadGen's summary prints as `Result is : VALID`."""
-        return self.within_bound and self.early_stopping and self.least_count and self.least_duration
+        return self.within_bound and self.early_stopping and self.least_duration
 
 
 def server_verdict(
@@ -106,7 +105,6 @@ def server_verdict(
     latency_ns: NDArray[np.float64],
     quantile: float,
     limit_ns: float,
-    least_count: int = 0,
     least_duration_ns: int = 0,
 ) -> LoadGenVerdict:
     """LoadGen's verdict of a Server run, from each request's instant and latency (infinite for a failure)."""
@@ -117,7 +115,6 @@ def server_verdict(
         over=over,
         within_bound=percentile <= limit_ns,
         early_stopping=is_enough(over, latency_ns.size, quantile),
-        least_count=latency_ns.size >= least_count,
         least_duration=int(scheduled[-1]) >= least_duration_ns,
     )
 

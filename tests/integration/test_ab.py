@@ -101,7 +101,7 @@ def test_no_change_is_no_regression_and_records_are_kept(repository: Path) -> No
 
 
 def test_a_model_that_became_slower_ends_with_the_exit_code_of_compare(repository: Path) -> None:
-    (repository / "nets.py").write_text(NETS.format(seconds=0.012, seed=1))
+    (repository / "nets.py").write_text(NETS.format(seconds=0.04, seed=1))
     done = ab_of_a_calm_machine(repository)
     assert done.returncode == 1, done.stderr + done.stdout
     assert "Error: 1 of 1 compared row regressed" in done.stderr

@@ -263,9 +263,9 @@ def test_issued_passes_call_back_once_and_answer_each_its_own_input(ran: Folder,
     ended = []
     for number, index in enumerate(order):
         if number >= result.in_flight:
-            ended.append(ends.get(timeout=60))
+            ended.append(ends.get(timeout=600))
         subject.issue(index, lambda error, number=number: ends.put((number, error)))
-    ended += [ends.get(timeout=60) for _ in range(result.in_flight)]
+    ended += [ends.get(timeout=600) for _ in range(result.in_flight)]
     assert sorted(ended) == [(number, None) for number in range(9)]
     assert ends.empty()
     answers = subject.issued()

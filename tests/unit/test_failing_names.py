@@ -26,11 +26,11 @@ def test_is_not_set_up(broken):
     pass
 
 def test_ends_the_whole_run():
-    end = time.monotonic() + 60
+    end = time.monotonic() + 300
     while "FAILED test_few.py::test_is_not_set_up" not in open("printed.txt").read() and time.monotonic() < end:
         time.sleep(0.05)
     os.kill(MAIN_PROCESS, signal.SIGKILL)
-    time.sleep(60)
+    time.sleep(600)
 """
 
 
@@ -46,7 +46,7 @@ def test_a_test_is_named_when_it_fails(processes: str, tmp_path: Path) -> None:
             env={**os.environ, "PYTHONPATH": str(ROOT)},
             stdout=printed,
             stderr=subprocess.STDOUT,
-            timeout=300,
+            timeout=900,
             check=False,
         )
     text = (tmp_path / "printed.txt").read_text()

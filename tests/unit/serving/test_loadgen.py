@@ -69,7 +69,7 @@ def test_a_server_run_has_loadgens_schedule_and_verdict(
     result = loadgen_run(tmp_path, requests, limit_ns, work)
     scheduled = result["scheduled"] - result["scheduled"][0]
     assert np.array_equal(scheduled, arrivals.loadgen(2_000, requests, SEED))
-    ours = server_verdict(scheduled, result["latency"].astype(np.float64), 0.9, limit_ns, requests)
+    ours = server_verdict(scheduled, result["latency"].astype(np.float64), 0.9, limit_ns)
     assert ours.percentile_ns == result["result_90.00_percentile_latency_ns"]
     assert ours.over == result["result_overlatency_query_count"]
     assert ours.within_bound == result["result_perf_constraints_met"]

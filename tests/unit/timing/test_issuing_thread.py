@@ -183,7 +183,7 @@ def test_the_closed_loop_keeps_every_place_at_work(least: int, expected: int, li
 
 
 def test_several_batches_are_in_flight_on_real_threads() -> None:
-    barrier = threading.Barrier(3, timeout=20)
+    barrier = threading.Barrier(3, timeout=300)
 
     def start(_requests: int, done: Done) -> None:
         def compute() -> None:

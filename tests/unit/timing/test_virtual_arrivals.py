@@ -112,7 +112,7 @@ def test_no_batch_begins_after_the_limit(clock: SimulatedClock) -> None:
 
 
 def test_several_workers_serve_every_request_once_and_in_order() -> None:
-    threads, barrier = WorkerThreads(3), threading.Barrier(3, timeout=20)
+    threads, barrier = WorkerThreads(3), threading.Barrier(3, timeout=300)
 
     def run(_requests: int) -> None:
         barrier.wait()  # only three at work at the same time can pass
