@@ -31,6 +31,7 @@ from harness.core.schemas import (
     ModeName,
     Parity,
     Precision,
+    Repeats,
     Row,
     TimedRecord,
     Tolerance,
@@ -130,6 +131,39 @@ def _proof(case: Case, records: Sequence[Measured], parity: Parity | None, check
     return [*_parity(case, parity, records, checks), *misplaced(case, records), *_eager(case, records)]
 
 
+NEW_BEYOND = 3
+"""Multiple of the worst stored sample's distance that the median new sample may have: quantised backends are calibrated
+with real inputs, and an input between two others is none."""
+
+
+def wrong_new_answers(repeats: Sequence[Repeats], parity: Parity, tolerance: Tolerance) -> str | None:
+    """That most answers to new samples are wrong where those to stored ones are right, in numbers; else None.
+
+    Most, and not the worst one: an input between two others may be a tie, which another rounding decides differently.
+    """
+    distances = [distance for each in repeats for distance in each.new_l2]
+    stored = parity.furthest
+    if not distances or stored is None:
+        return None
+    usual = estimators.median(distances)
+    if usual <= max(tolerance.relative_l2, NEW_BEYOND * stored):
+        return None
+    far = "cannot be compared" if usual >= 1e30 else f"have a median relative L2 distance of {usual:.2e}"
+    return f"its answers to {len(distances)} new samples {far}, where those to stored ones have at most {stored:.2e}"
+
+
+def _new_answers(case: Case, records: Sequence[Measured], parity: Parity, tolerance: Tolerance) -> list[Finding]:
+    repeats = [record.repeats for record in records if record.repeats is not None]
+    detail = wrong_new_answers(repeats, parity, tolerance)
+    if detail is None:
+        return []
+    remedy = (
+        f"{case.backend} answers new inputs without computing them, or what it made of the model holds for the first "
+        "inputs alone: it must compute every pass."
+    )
+    return [finding("F", "PARITY_FAIL", detail, remedy)]
+
+
 def _parity(case: Case, parity: Parity | None, records: Sequence[Measured], checks: Criteria) -> list[Finding]:
     compared = [part for record in records for part in (record.parity_before, record.parity_timed)]
     if parity is None or not all(part is not None and part.samples for part in compared):
@@ -145,6 +179,7 @@ def _parity(case: Case, parity: Parity | None, records: Sequence[Measured], chec
         detail = f"the plan has no tolerance for {case.precision}, so it is unknown how far outputs may be off"
         return [finding("C", "PARITY_UNCHECKED", detail, f"Add `gates.{case.precision}` to the configuration.")]
     findings = beyond_tolerance(case, parity, checks.tolerance, checks.judge_top1)
+    findings = findings or _new_answers(case, records, parity, checks.tolerance)
     if not findings and answers_alike(case, checks):
         remedy = "Give inputs with different answers (INPUTS=<file>.npz), or return the numbers that they come from."
         return [finding("C", "PARITY_UNCHECKED", ALIKE, remedy)]

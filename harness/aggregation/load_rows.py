@@ -148,7 +148,7 @@ def load_row(
             or _more_cpus(load, service)
             or _unchecked(load, parity, criteria)
             or _wrong_tokens(load, tokens, criteria, service.rounding)
-            or _wrong_outputs(load, criteria, parity)
+            or _wrong_outputs(load, criteria, parity, service)
             or _skipped_work(load, service, guards)
             or _outside_the_times(load, service, points)
             or _another_model(points),
@@ -563,7 +563,7 @@ def _unchecked(load: LoadCase, parity: Parity | None, criteria: flags.Criteria) 
     return None if compared else "the outputs were not compared with the reference"
 
 
-def _wrong_outputs(load: LoadCase, criteria: flags.Criteria, parity: Parity | None) -> str | None:
+def _wrong_outputs(load: LoadCase, criteria: flags.Criteria, parity: Parity | None, service: ServiceRun) -> str | None:
     """Why outputs differ too much from the reference, or equal ones prove nothing; None where nothing shows it."""
     if parity is None:
         return None
@@ -573,6 +573,10 @@ def _wrong_outputs(load: LoadCase, criteria: flags.Criteria, parity: Parity | No
     far = flags.beyond_tolerance(load, parity, tolerance, criteria.judge_top1) if tolerance is not None else ()
     if far:
         return far[0].flag.detail
+    if tolerance is not None and service.repeats is not None:
+        wrong = flags.wrong_new_answers([service.repeats], parity, tolerance)
+        if wrong is not None:
+            return wrong
     return flags.ALIKE if flags.answers_alike(load, criteria) else None
 
 

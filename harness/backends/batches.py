@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,8 @@ import numpy as np
 from harness.backends.base import Array, Batch
 from harness.core.errors import CaseError, MissingInputError
 from harness.core.padding import Mask, mask_of
-from harness.core.schemas import Case, ExportRecord, InputSet
+from harness.core.schemas import Case, ExportRecord, InputSet, NewSamples
+from harness.timing.repeat_check import NewBatches
 from harness.zoo.input_files import read_arrays
 from harness.zoo.inputs.preprocessing import (
     RawSample,
@@ -30,11 +32,13 @@ MIN_BATCHES = 8
 @dataclass(frozen=True)
 class BatchSet:
     """The batches of a case: inputs[i] are arrays of shape (batch, …), or with the batch on the model's axis;
-    reference(i) the fp32 outputs for them; masks[i] the tokens that are compared, None where all are."""
+    reference(i) the fp32 outputs for them; masks[i] the tokens that are compared, None where all are. new(): the
+    batches with new samples, read only then, so that they are no memory of the backend; None where there are none."""
 
     inputs: tuple[Batch, ...]
     reference: Callable[[int], Batch]
     masks: tuple[Mask | None, ...]
+    new: Callable[[], NewBatches] | None = None
 
 
 @dataclass(frozen=True)
@@ -92,7 +96,39 @@ def load_batches(folder: Path, export: ExportRecord, case: Case, samples: int) -
     reference = _batch_of(folder / chosen.reference.path, samples, case.batch_size)
     inputs = [batch(index) for index in range(len(starts))]
     masks = tuple(map(mask_of, inputs))
-    return BatchSet(tuple(in_model_layout(dict(arrays), axes) for arrays in inputs), reference, masks)
+
+    def new(of_export: NewSamples) -> NewBatches:
+        first, answers = (read_arrays(folder / file.path) for file in (of_export.inputs, of_export.reference))
+        rows = _rows_of_first(len(next(iter(first.values()))), samples, case.batch_size)
+
+        def with_first(stored: Batch, index: int, news: Batch) -> dict[str, Array]:
+            places = [(starts[index] + row) % samples for row in rows[index]]
+            replaced = {name: np.array(values) for name, values in stored.items()}
+            for name, values in replaced.items():
+                values[rows[index]] = news[name][places]
+            return replaced
+
+        return NewBatches(
+            rows=rows,
+            inputs=lambda index: in_model_layout(with_first(inputs[index], index, first), axes),
+            reference=lambda index: with_first(reference(index), index, answers),
+        )
+
+    return BatchSet(
+        tuple(in_model_layout(dict(arrays), axes) for arrays in inputs),
+        reference,
+        masks,
+        None if chosen.new is None else partial(new, chosen.new),
+    )
+
+
+def _rows_of_first(count: int, samples: int, batch_size: int) -> dict[int, list[int]]:
+    """Batch number → the rows that hold one of the first `count` samples, of batches that have such rows."""
+    rows = {
+        index: [row for row in range(batch_size) if (start + row) % samples < count]
+        for index, start in enumerate(batch_starts(samples, batch_size))
+    }
+    return {index: own for index, own in rows.items() if own}
 
 
 def _require_batch(export: ExportRecord, case: Case) -> None:

@@ -156,6 +156,12 @@ class ModelFolder(ExportFiles):
     def reference(self, sequence_length: int | None) -> Path:
         return self.root / f"reference{_suffix(sequence_length)}.npz"
 
+    def new_inputs(self, sequence_length: int | None) -> Path:
+        return self.root / f"new-inputs{_suffix(sequence_length)}.npz"
+
+    def new_reference(self, sequence_length: int | None) -> Path:
+        return self.root / f"new-reference{_suffix(sequence_length)}.npz"
+
     def raw_inputs(self, sequence_length: int | None) -> Path:
         return self.root / f"raw-inputs{_suffix(sequence_length)}.npz"
 

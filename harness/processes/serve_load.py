@@ -75,6 +75,7 @@ from harness.timing.session import (
     compare_answers,
     disable_garbage_collection,
     run_repeat_check,
+    with_new_samples,
 )
 
 DRAIN_NS = 5_000_000_000
@@ -152,7 +153,8 @@ class _Loaded:
 
         backend.activate()
         runs = Rewritable(batches.inputs, make_ready, run_once, backend.outputs)
-        return run_repeat_check(runs, batches.reference, (seed, size), ALONE_PAIRS, self.known[size])
+        repeats = run_repeat_check(runs, batches.reference, (seed, size), ALONE_PAIRS, self.known[size])
+        return repeats if batches.new is None else with_new_samples(repeats, runs, batches.new, 1, batches.masks)
 
     def time_outputs(self, size: int) -> OutputsTime | None:
         """How long outputs() takes after passes on stored inputs; None where there are none."""

@@ -122,6 +122,32 @@ def worst_sample(parts: Sequence[Parity]) -> dict[str, float | None]:
     }
 
 
+def sample_distances(
+    outputs: Outputs, reference: Outputs, rows: Sequence[int], mask: Mask | None = None
+) -> list[float]:
+    """The relative L2 distance of each of these samples, the worst over outputs of floats; 1e30 for one that cannot be
+    compared. Nothing where no output has floats for each sample. Arguments as of `compare`; rows: places in the batch.
+    """
+    samples = len(next(iter(reference.values())))
+    floats = {
+        name: values
+        for name, values in reference.items()
+        if values.dtype.kind == "f" and values.shape[:1] == (samples,)
+    }
+    if not floats:
+        return []
+    distances = []
+    for row in rows:
+        own = {name: values[row : row + 1] for name, values in outputs.items() if values.ndim}
+        expected = {name: values[row : row + 1] for name, values in floats.items()}
+        try:
+            found = compare(own, expected, classifier=False, mask=None if mask is None else mask[row : row + 1])
+        except ValueError:
+            found = None
+        distances.append(1e30 if found is None or found.relative_l2 is None else found.relative_l2)
+    return distances
+
+
 def _check_shapes(outputs: Outputs, reference: Outputs) -> None:
     for name, expected in reference.items():
         if name not in outputs:

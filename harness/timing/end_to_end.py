@@ -14,10 +14,11 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from harness.core.new_inputs import Arrays
 from harness.core.schemas import Block, SplitSamples
 from harness.timing import clock
 from harness.timing.modes import Inference, Mode
-from harness.timing.repeat_check import Arrays, Rewritable
+from harness.timing.repeat_check import Rewritable
 
 RawSample = bytes | str
 """A JPEG file, or a text."""

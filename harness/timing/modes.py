@@ -17,10 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.core import schemas
+from harness.core.new_inputs import Arrays
 from harness.core.schemas import Block, DeviceSamples, SplitSamples
 from harness.statistics.estimators import median
 from harness.timing import clock
-from harness.timing.repeat_check import Arrays, Rewritable
+from harness.timing.repeat_check import Rewritable
 
 
 class Inference(Protocol):

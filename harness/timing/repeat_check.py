@@ -6,13 +6,11 @@ written outside the clock right before their pass, so that both are in the cache
 first is random, and balanced: whatever the machine does to the first or second pass of pairs, equal work is then longer
 on either side equally often. The pairs are judged in harness/aggregation/checks.py.
 
-A new input is made of two stored inputs, so that it has their shapes, types and ranges: floats are blended, integers
-(token ids, pixels) spliced element by element, or, where the two differ in one place alone, drawn from between them; an
-array with at most two values, such as a mask, stays unchanged. So does the padding that a mask hides: a backend that
-skips it would answer a change there alone as before.
+A new input is made of two stored inputs (harness/core/new_inputs.py). A new answer is wrong where it is, bit for bit,
+that of any stored input: a cache with a coarse key, such as a neighbour's, is as fast for new inputs.
 
-A new answer is wrong where it is, bit for bit, that of any stored input: a cache with a coarse key, such as a
-neighbour's, is as fast for new inputs.
+Answers that are made up for new inputs equal none. So new samples that the export made, and for which it has reference
+outputs, are answered last, in the place of the stored ones that they were made from.
 """
 
 from __future__ import annotations
@@ -21,18 +19,15 @@ import hashlib
 from array import array
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import cycle, islice
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from harness.core.errors import InferometerError
-from harness.core.padding import Mask, mask_of
+from harness.core.new_inputs import Arrays, changing, equal, new_input
+from harness.core.padding import Mask
 from harness.core.schemas import Repeats
+from harness.statistics.parity import sample_distances
 from harness.timing.clock import now_ns
-
-Arrays = Mapping[str, NDArray[np.generic]]
 
 LEAST_PAIRS = 8
 """Pairs for slow models: three rounds then have 24 pairs."""
@@ -45,12 +40,21 @@ MOST_PAIRS = 64
 BUDGET_NS = 400_000_000
 """Faster models run pairs for this long, new inputs and copies included."""
 
-_DRAWS = 8
-"""Tries with each other batch to make an input that differs from both of its sources: two texts may differ in only one
-token."""
+NEW_PASSES = 4
+"""Batches with new samples that a process answers: in two rounds of a batch size of 1 all of them."""
 
-_LEAST_OTHER = 0.5
-"""Smallest share of the other input in a blend: a blend nearer to the other can hardly pass for the first."""
+
+@dataclass(frozen=True)
+class NewBatches:
+    """Batches in which new samples replace stored ones.
+
+    rows: batch number → the places of its new samples. inputs(i): the arrays of batch i; reference(i): the fp32 outputs
+    for them.
+    """
+
+    rows: Mapping[int, Sequence[int]]
+    inputs: Callable[[int], Arrays]
+    reference: Callable[[int], Arrays]
 
 
 @dataclass(frozen=True)
@@ -108,8 +112,8 @@ def _pairs(
     known: Collection[bytes],
 ) -> Repeats:
     batches = runs.batches
-    changing = _changing(batches[0]) if len(batches) > 1 else ()
-    if not changing:
+    names = changing(batches[0]) if len(batches) > 1 else ()
+    if not names:
         return Repeats(missing="no input has more than two values, so that none can be made of two others")
     fresh_ns, repeated_ns = array("q"), array("q")
     compared = unchanged = 0
@@ -119,8 +123,8 @@ def _pairs(
     while len(fresh_ns) < least or (len(fresh_ns) < MOST_PAIRS and now_ns() - started < BUDGET_NS):
         pair = len(fresh_ns)
         batch = pair % len(batches)
-        stored = {name: np.copy(batches[batch][name]) for name in changing}
-        made = _new_input(stored, batch, batches, rng)
+        stored = {name: np.copy(batches[batch][name]) for name in names}
+        made = new_input(stored, batch, batches, rng)
         if made is None:
             return Repeats(missing="the inputs are too alike to make another one of two of them")
         fresh, other = made
@@ -134,10 +138,33 @@ def _pairs(
                 answers[new] = {name: np.array(values) for name, values in runs.outputs().items()}
         _write(batches[batch], stored)
         runs.make_ready(batch)
-        if answers and not _equal(reference(batch), reference(other)):
+        if answers and not equal(reference(batch), reference(other)):
             compared += 1
-            unchanged += _equal(answers[True], answers[False]) or answer_digest(answers[True]) in known
+            unchanged += equal(answers[True], answers[False]) or answer_digest(answers[True]) in known
     return Repeats(fresh_ns=tuple(fresh_ns), repeated_ns=tuple(repeated_ns), compared=compared, unchanged=unchanged)
+
+
+def new_distances(
+    runs: Rewritable, new: NewBatches, round_number: int, masks: Sequence[Mask | None]
+) -> tuple[float, ...]:
+    """The relative L2 distance from the reference of each answer to a new sample. Afterwards all batches are as before.
+
+    round_number: from 1; decides which batches are answered.
+    """
+    numbers = sorted(new.rows)
+    first = (round_number - 1) * NEW_PASSES
+    distances: list[float] = []
+    for batch in dict.fromkeys(numbers[(first + place) % len(numbers)] for place in range(NEW_PASSES)):
+        stored = {name: np.copy(values) for name, values in runs.batches[batch].items()}
+        _write(runs.batches[batch], new.inputs(batch))
+        runs.make_ready(batch)
+        runs.run_once()
+        outputs = {name: np.array(values) for name, values in runs.outputs().items()}
+        _write(runs.batches[batch], stored)
+        runs.make_ready(batch)
+        mask = masks[batch] if masks else None
+        distances += sample_distances(outputs, new.reference(batch), new.rows[batch], mask)
+    return tuple(distances)
 
 
 def _timed(runs: Rewritable, index: int) -> int:
@@ -150,62 +177,3 @@ def _timed(runs: Rewritable, index: int) -> int:
 def _write(batch: Arrays, content: Arrays) -> None:
     for name, values in content.items():
         np.copyto(batch[name], values)
-
-
-def _equal(some: Arrays, others: Arrays) -> bool:
-    return all(np.array_equal(values, others[name]) for name, values in some.items() if name in others)
-
-
-def _changing(batch: Arrays) -> tuple[str, ...]:
-    """Names of the inputs that have more than two values."""
-    return tuple(name for name, values in batch.items() if _has_three_values(values.reshape(-1)))
-
-
-def _has_three_values(values: NDArray[np.generic]) -> bool:
-    if not values.size:
-        return False
-    others = values[values != values[0]]
-    return bool(others.size and (others != others[0]).any())
-
-
-def _new_input(
-    stored: Arrays, batch: int, batches: Sequence[Arrays], rng: np.random.Generator
-) -> tuple[Arrays, int] | None:
-    """An input between batch number `batch` and another one, and equal to neither; and the number of the other. None
-    where no other batch gave one. stored: the changing arrays of the batch. Two that differ in one integer alone, as
-    texts of one word do, are spliced to one of both: then integers between them are drawn."""
-    mask = mask_of(batches[batch])
-    others = [(batch + int(step)) % len(batches) for step in 1 + rng.permutation(len(batches) - 1)]
-    for mix in (mixed, _between):
-        for place in islice(cycle(others), _DRAWS * len(others)):
-            other = batches[place]
-            fresh = {n: _with_padding(mix(values, other[n], rng), values, mask) for n, values in stored.items()}
-            if not _equal(fresh, stored) and not _equal(fresh, other):
-                return fresh, place
-    return None
-
-
-def _with_padding(values: NDArray[Any], stored: NDArray[Any], mask: Mask | None) -> NDArray[Any]:
-    """The values with the stored ones in the places that the mask hides."""
-    if mask is None or values.shape[: mask.ndim] != mask.shape:
-        return values
-    return np.where(mask.reshape(*mask.shape, *[1] * (values.ndim - mask.ndim)), values, stored)
-
-
-def mixed(first: NDArray[Any], other: NDArray[Any], rng: np.random.Generator) -> NDArray[Any]:
-    """An array of the same shape and type: blended sample by sample, or spliced element by element."""
-    if not np.issubdtype(first.dtype, np.floating):
-        return np.where(rng.random(first.shape) < _LEAST_OTHER, first, other)
-    blended = np.empty_like(first)
-    for sample in np.ndindex(first.shape[:1]):  # one at a time stays in the cache; a batch would need much memory
-        share = rng.uniform(_LEAST_OTHER, 0.9)
-        blended[sample] = first[sample] * first.dtype.type(1 - share) + other[sample] * first.dtype.type(share)
-    return blended
-
-
-def _between(first: NDArray[Any], other: NDArray[Any], rng: np.random.Generator) -> NDArray[Any]:
-    """As mixed, but integers that are drawn from the smaller to the larger one."""
-    if first.dtype.kind not in "iu":
-        return mixed(first, other, rng)
-    low, high = np.minimum(first, other), np.maximum(first, other)
-    return np.asarray(rng.integers(low, high, dtype=first.dtype, endpoint=True))

@@ -61,7 +61,14 @@ from harness.timing.process_counters import (
     resident_bytes,
     waited_between_ns,
 )
-from harness.timing.repeat_check import LEAST_PAIRS, Rewritable, answer_digest, check_repeats
+from harness.timing.repeat_check import (
+    LEAST_PAIRS,
+    NewBatches,
+    Rewritable,
+    answer_digest,
+    check_repeats,
+    new_distances,
+)
 
 KEPT_OUTPUTS = 8
 """Number of outputs that are kept for the check after the loop: those of the latest timed blocks."""
@@ -176,6 +183,7 @@ def run_session(
     timed_part: TimedPart = measure,
     constructed_ns: int = 0,
     masks: Sequence[Mask | None] = (),
+    new: Callable[[], NewBatches] | None = None,
 ) -> Measurements:
     """Measure one case.
 
@@ -184,7 +192,7 @@ def run_session(
     repeat check overwrites. seed: decides by how much each block is longer than asked, and the new inputs of the repeat
     check; different for each process. round_number: from 1; decides which batches are compared before timing.
     timed_part: runs and times the blocks. constructed_ns: time to make the backend's object, a part of loading. masks:
-    of padded batches, the tokens that are compared; empty where all are.
+    of padded batches, the tokens that are compared; empty where all are. new: the batches with new samples.
     """
     stops, given = StopCounter(enter), CpuAllowance.now()
     enter = stops.enter
@@ -230,7 +238,10 @@ def run_session(
     if after is not None:
         enter("repeat check")
         # Last of all: it may change nothing that was measured or read before.
-        repeats = run_repeat_check(mode.rewritable(inputs), reference, seed, known=known)
+        runs = mode.rewritable(inputs)
+        repeats = run_repeat_check(runs, reference, seed, known=known)
+        if new is not None:
+            repeats = with_new_samples(repeats, runs, new, round_number, masks)
     stopped = stops.end()
     backend.close()
     return Measurements(
@@ -264,6 +275,21 @@ def run_repeat_check(
     waited, wall_ns = waited_between_ns(before, cpu_waits_ns()), clock.now_ns() - began
     share = waited / wall_ns if waited is not None and wall_ns else None
     return repeats.model_copy(update={"waited_share": share})
+
+
+def with_new_samples(
+    repeats: Repeats,
+    runs: Rewritable,
+    new: Callable[[], NewBatches],
+    round_number: int,
+    masks: Sequence[Mask | None] = (),
+) -> Repeats:
+    """The repeat check with the distances of the answers to new samples. Arguments as of run_session."""
+    try:
+        return repeats.model_copy(update={"new_l2": new_distances(runs, new(), round_number, masks)})
+    except Exception as error:  # it must not lose the earlier measurements
+        missing = f"a pass on a new sample failed: {type(error).__name__}: {str(error)[:200]}"
+        return repeats.model_copy(update={"missing": repeats.missing or missing})
 
 
 def _contents(batches: Sequence[Outputs]) -> list[int]:

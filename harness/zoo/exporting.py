@@ -16,6 +16,7 @@ from harness.core import store
 from harness.core.errors import ConfigError, ExportError, UsageError
 from harness.core.host import limits
 from harness.core.layout import ModelFolder
+from harness.core.new_inputs import NEW_SAMPLES, new_samples
 from harness.core.padding import mask_of
 from harness.core.safe_files import path_inside
 from harness.core.schemas import (
@@ -24,6 +25,7 @@ from harness.core.schemas import (
     ExportRecord,
     ExportRequest,
     InputSet,
+    NewSamples,
     OnnxArtifact,
     OnnxCheck,
     Parity,
@@ -42,7 +44,7 @@ from harness.zoo.identity import (
     request_digest,
     versions,
 )
-from harness.zoo.input_files import MIN_SAMPLES, Arrays, write_arrays
+from harness.zoo.input_files import MIN_SAMPLES, Arrays, read_arrays, write_arrays
 from harness.zoo.inputs.own import with_own_inputs
 from harness.zoo.inputs.preprocessing import prepare_of, samples_in_memory, save_samples
 from harness.zoo.loaded import Inputs, Loaded, Raw, Request, StepTimer, tensor_specs
@@ -204,6 +206,7 @@ def export_model(
         with step("reference"):
             loaded = _diagnosed(job, loaded, inputs[job.lengths[0]].arrays, compare)
             exchanged = _write_references(job, loaded, inputs, compare)
+            new = {length: _new_samples(job, loaded, made.arrays, length) for length, made in inputs.items()}
         raw = _raw_inputs(job, loaded, inputs, step)
         with step("work"):
             work = work_of(loaded, inputs)
@@ -251,7 +254,8 @@ def export_model(
         refused=refusals.failures,
         work=work,
         input_sets=tuple(
-            _input_set(job, length, inputs[length], raw.get(length), exchanged[length]) for length in job.lengths
+            _input_set(job, length, inputs[length], raw.get(length), exchanged[length], new[length])
+            for length in job.lengths
         ),
         checks=checks,
         versions=versions(),
@@ -345,6 +349,29 @@ def _write_references(
         write_arrays(job.folder.reference(length), outputs)
         exchanged[length] = exchanged_answers(outputs, loaded.classifier, mask_of(made.arrays), compare)
     return exchanged
+
+
+def _new_samples(job: ExportJob, loaded: Loaded, arrays: Arrays, length: int | None) -> NewSamples | None:
+    """Write new samples in the place of the first ones, and their reference; None where the model has no answer of the
+    same kind to them, as inputs between two others may mean nothing to it."""
+    chunk = loaded.fixed_batch or 1
+    made = new_samples(arrays, math.ceil(NEW_SAMPLES / chunk) * chunk, np.random.default_rng(job.seed))
+    if made is None:
+        return None
+    count = len(next(iter(made.values())))
+    try:
+        outputs = in_chunks(reference_of(loaded, limits.thread_count()), made, loaded.fixed_batch)
+        check_comparable(job.info.name, outputs)
+    except Exception:  # a user's model may refuse them in any way
+        return None
+    stored = read_arrays(job.folder.reference(length))
+    if any(outputs[name].shape != values[:count].shape for name, values in stored.items()):
+        return None
+    write_arrays(job.folder.new_inputs(length), made)
+    write_arrays(job.folder.new_reference(length), outputs)
+    return NewSamples(
+        inputs=artifact(job.folder.new_inputs(length)), reference=artifact(job.folder.new_reference(length))
+    )
 
 
 def _raw_inputs(
@@ -483,7 +510,12 @@ def _onnx_artifact(path: Path, exporter: str) -> OnnxArtifact:
 
 
 def _input_set(
-    job: ExportJob, length: int | None, made: Inputs, raw: RawInputs | None, exchanged: Parity | None
+    job: ExportJob,
+    length: int | None,
+    made: Inputs,
+    raw: RawInputs | None,
+    exchanged: Parity | None,
+    new: NewSamples | None,
 ) -> InputSet:
     mask = mask_of(made.arrays)
     share = None if mask is None else float(mask.mean())
@@ -496,5 +528,6 @@ def _input_set(
         complete=len(next(iter(made.arrays.values()))) < job.samples,
         raw=raw,
         exchanged=exchanged,
+        new=new,
         text_share=share,
     )

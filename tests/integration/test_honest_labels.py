@@ -165,6 +165,8 @@ def test_every_backend_answers_inputs_that_it_never_saw(own: Folder, backends: t
         assert record.repeats.compared >= 8
         assert record.repeats.unchanged <= record.repeats.compared // 4
         assert len(record.repeats.fresh_ns) == len(record.repeats.repeated_ns) >= 8
+        assert len(record.repeats.new_l2) >= 4
+        assert max(record.repeats.new_l2) < (0.02 if "bf16" in record.case_id else 1e-5)
         assert record.outputs_time is not None
         assert record.outputs_time.arrays == 1
     for row in own.summary().rows:

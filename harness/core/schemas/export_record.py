@@ -101,6 +101,13 @@ class RawInputs(Record):
     answer: Answer
 
 
+class NewSamples(Record):
+    """A new sample for each of the first samples of an input set, and the fp32 reference outputs for them."""
+
+    inputs: Artifact
+    reference: Artifact
+
+
 class InputSet(Record):
     """Real inputs of one sequence length (None for images) and the fp32 reference outputs for them."""
 
@@ -118,17 +125,20 @@ class InputSet(Record):
     """Distance of the reference from itself where each sample has the answer of the sample before it, of the output
     with the smallest one: a comparison cannot distinguish what is near enough there from a wrong answer. None for one
     sample, and in older records."""
+    new: NewSamples | None = None
+    """None where none can be made, or the model has no answer to them; and in older records."""
     text_share: Annotated[float, Field(gt=0, lt=1)] | None = None
     """Share of the tokens that the attention mask shows, of all samples; None where nothing is padding."""
 
     def files(self, boundary: Boundary | None = None) -> tuple[Artifact, ...]:
         """The files that a case of that boundary loads; None: all."""
         plain = (self.inputs, self.reference)
+        new = () if self.new is None or boundary == "e2e" else (self.new.inputs, self.new.reference)
         if self.raw is None or boundary not in ("e2e", None):
-            return plain
+            return plain + new
         how = self.raw.preparation
         own = {"text": "tokenizer", "processor": "processor"}.get(how.kind)
-        return (*plain, self.raw.items, self.raw.reference, *([getattr(how, own)] if own else []))
+        return (*plain, *new, self.raw.items, self.raw.reference, *([getattr(how, own)] if own else []))
 
 
 class OnnxCheck(Record):

@@ -20,6 +20,7 @@ from harness.core.schemas import (
     Grade,
     Interval,
     Measured,
+    Repeats,
     Tolerance,
 )
 from tests.synthetic_results import EFFICIENTNET, Synthetic, case_of, measured, parity_of
@@ -144,6 +145,25 @@ def test_a_value_beyond_its_limit_never_reads_as_the_limit() -> None:
         "cosine 0.9699 to the reference is below the tolerance of 0.97",
         "top-1 agreement 98.9% is below the tolerance of 99%",
     ]
+
+
+@pytest.mark.parametrize(
+    ("distances", "stored", "wrong"),
+    [
+        ((), 1e-6, False),
+        ((9e-5, 9e-5, 9.0), 1e-6, False),  # one of them may be a tie
+        ((9e-5, 1.1e-4, 9.0), 1e-6, True),
+        ((2.9e-4, 2.9e-4, 2.9e-4), 9.9e-5, False),
+        ((3.1e-4, 3.1e-4, 3.1e-4), 9.9e-5, True),
+        ((1e30, 1e30, 0.0), 1e-6, True),
+    ],
+)
+def test_most_answers_to_new_samples_have_to_be_right(distances: tuple[float, ...], stored: float, wrong: bool) -> None:
+    parity = parity_of(CASE, EFFICIENTNET, relative_l2=stored, item_relative_l2=stored)
+    repeats = Repeats(new_l2=distances)
+    result = findings(quiet(parity_timed=parity, parity_before=parity, repeats=repeats))
+    assert ("PARITY_FAIL" in result) == wrong
+    assert not wrong or result["PARITY_FAIL"].caps_at == "F"
 
 
 def test_a_quantised_file_of_a_user_that_is_wrong_has_the_remedy_for_cpus_that_saturate() -> None:

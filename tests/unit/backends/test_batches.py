@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from harness.backends.batches import MIN_BATCHES, batch_starts, load_batches
 from harness.core.errors import MalformedFileError, MissingInputError
-from harness.core.schemas import Case, ExportRecord
+from harness.core.schemas import Artifact, Case, ExportRecord, NewSamples
 from harness.zoo.input_files import read_arrays
 from tests import synthetic_results as made
 
@@ -67,6 +67,38 @@ def test_batches_share_memory_with_each_other(tmp_path: Path, exported: ExportRe
     owners = {id(batch["ids"].base) for batch in batches.inputs}
     assert len(owners) == 1
     assert np.shares_memory(batches.inputs[0]["ids"], batches.inputs[1]["ids"])
+
+
+def _artifact(path: str) -> Artifact:
+    return Artifact(path=path, sha256="0" * 64, size_bytes=1)
+
+
+@pytest.mark.parametrize("batch_size", [1, 4, 33, 200])
+def test_batches_with_new_samples_have_them_and_their_reference_in_the_place_of_stored_ones(
+    tmp_path: Path, exported: ExportRecord, batch_size: int
+) -> None:
+    news = {"ids": -np.arange(8 * 3).reshape(8, 3), "mask": -np.arange(8)}
+    np.savez(tmp_path / "new-inputs.npz", allow_pickle=False, **news)
+    np.savez(tmp_path / "new-reference.npz", allow_pickle=False, out=-np.arange(8) * 10)
+    new = NewSamples(inputs=_artifact("new-inputs.npz"), reference=_artifact("new-reference.npz"))
+    sets = tuple(inputs.model_copy(update={"new": new}) for inputs in exported.input_sets)
+    with_new = exported.model_copy(update={"input_sets": sets})
+    batches = load_batches(tmp_path, with_new, case(batch_size), SAMPLES)
+    assert batches.new is not None
+    replaced = batches.new()
+    held = set[int]()
+    for index, rows in replaced.rows.items():
+        before, after = batches.inputs[index], replaced.inputs(index)
+        other = [row for row in range(batch_size) if row not in rows]
+        assert (after["mask"] * 10 == replaced.reference(index)["out"]).all()
+        assert (after["mask"][rows] == -before["mask"][rows]).all()
+        assert (after["ids"][rows] == -before["ids"][rows]).all()
+        assert (after["ids"][other] == before["ids"][other]).all()
+        assert (before["mask"][rows] < 8).all()
+        assert (before["mask"][other] >= 8).all()
+        held |= set(before["mask"][rows].tolist())
+    assert held == set(range(8))
+    assert load_batches(tmp_path, exported, case(batch_size), SAMPLES).new is None
 
 
 def test_fewer_samples_than_exported_may_be_used(tmp_path: Path, exported: ExportRecord) -> None:

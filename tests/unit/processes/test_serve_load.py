@@ -24,6 +24,7 @@ from harness.core.schemas import Environment, LoadCase, Replication, ServiceRun
 from harness.planning.config import parse_config
 from harness.planning.matrix import make_plan
 from harness.processes import serve_load
+from harness.timing.repeat_check import NewBatches
 from harness.timing.session import compare_answers
 from tests.fixtures import tensorrt
 from tests.fixtures.computing_gpu import FakeGpu
@@ -152,6 +153,35 @@ class Answering:
 
     def synchronize(self) -> None:
         pass
+
+
+@pytest.mark.parametrize("honest", [True, False])
+def test_answers_that_are_made_up_for_new_inputs_are_far_from_their_reference(honest: bool) -> None:
+    random = np.random.default_rng(1)
+    stored = [np.random.default_rng(number).normal(size=(2, 4)).astype(np.float32) for number in range(8)]
+    fresh = [
+        np.stack([0.3 * values[0] + 0.7 * stored[number - 1][0], values[1]]) for number, values in enumerate(stored)
+    ]
+    rows = {number: [0] for number in range(8)}
+    new = NewBatches(rows, lambda at: {"x": fresh[at]}, lambda at: {"y": right(fresh[at])})
+    answers = [{"y": right(values)} for values in stored]
+    inputs = tuple({"x": values.copy()} for values in stored)
+    batches = BatchSet(inputs, answers.__getitem__, (None,) * 8, lambda: new)
+
+    def made_up(values: Values) -> Values:
+        distances = [np.abs(entry - values).sum() for entry in stored]
+        answer = answers[int(np.argmin(distances))]["y"]
+        noise = random.normal(size=answer.shape).astype(np.float32) / 1e3
+        return answer if min(distances) == 0 else answer * (1 + noise)
+
+    backend: Any = Answering(batches, right if honest else made_up)
+    nothing: Any = None
+    loaded = serve_load._Loaded({2: backend}, {2: batches}, {2: 0}, {}, {2: frozenset()}, nothing, nothing)
+    repeats = loaded.check_repeats(2, 7)
+    assert repeats.missing is None
+    assert len(repeats.new_l2) == 4
+    assert max(repeats.new_l2) < 1e-6 if honest else min(repeats.new_l2) > 1e-2
+    assert all(np.array_equal(values["x"], stored[number]) for number, values in enumerate(inputs))
 
 
 @pytest.mark.parametrize("honest", [True, False])

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from harness.core.errors import CaseError
+from harness.core.new_inputs import mixed
 from harness.core.schemas import Repeats
 from harness.timing import repeat_check
 from harness.timing.repeat_check import (
@@ -220,7 +221,7 @@ kinds = st.sampled_from([np.float32, np.float16, np.float64, np.int64, np.int32,
 )
 def test_a_new_input_lies_between_two_stored_ones_and_has_their_type(two: tuple[Array, Array]) -> None:
     first, other = two
-    between = repeat_check.mixed(first, other, np.random.default_rng(3))
+    between = mixed(first, other, np.random.default_rng(3))
     assert (between.shape, between.dtype) == (first.shape, first.dtype)
     if np.issubdtype(first.dtype, np.integer):
         assert ((between == first) | (between == other)).all()
