@@ -175,7 +175,7 @@ def test_other_processes_are_read_at_both_ends_of_the_judged_time_and_the_busies
 
 def test_a_program_that_runs_beside_is_reported_by_its_name() -> None:
     code = "import time; end = time.monotonic() + 60\nwhile time.monotonic() < end: pass"
-    with subprocess.Popen([sys.executable, "-c", code]) as busy:
+    with subprocess.Popen([sys.executable, "-c", code], start_new_session=True) as busy:
         try:
             probe = Probe(os.getppid())
             before = probe.others()
