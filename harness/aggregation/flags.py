@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from itertools import accumulate, pairwise
 from operator import attrgetter
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from harness.aggregation import batch_times
@@ -39,6 +40,7 @@ from harness.core.schemas import (
 )
 from harness.core.units import MAX_PRINTED_FACTOR, duration
 from harness.statistics import estimators
+from harness.statistics.parity import INFINITELY_FAR
 from harness.zoo.families.known_duration import is_spin
 
 MAX_INTERVAL_HALF_WIDTH = 0.05
@@ -148,7 +150,7 @@ def wrong_new_answers(repeats: Sequence[Repeats], parity: Parity, tolerance: Tol
     usual = estimators.median(distances)
     if usual <= max(tolerance.relative_l2, NEW_BEYOND * stored):
         return None
-    far = "cannot be compared" if usual >= 1e30 else f"have a median relative L2 distance of {usual:.2e}"
+    far = "cannot be compared" if usual >= INFINITELY_FAR else f"have a median relative L2 distance of {usual:.2e}"
     return f"its answers to {len(distances)} new samples {far}, where those to stored ones have at most {stored:.2e}"
 
 
@@ -537,6 +539,9 @@ MAX_LONG_SHARE_RANKED = 0.2
 _REPEAT = "Run it again (`make run FORCE=1`); if it stays, the loop of its mode has a fault."
 
 
+NONE_WAITED: Mapping[int, int] = MappingProxyType({})
+
+
 def in_flight(case: Case) -> int:
     """Batches at a time in the mode of a case; at the transfer boundary of a GPU copies run ahead and behind."""
     if case.mode != "pipelined":
@@ -544,21 +549,20 @@ def in_flight(case: Case) -> int:
     return 3 if (case.device, case.boundary) == ("cuda", "transfer") else 2
 
 
-def mismatch(case: Case, records: Sequence[Measured], waited_ns: Mapping[int, int] | None = None) -> list[Finding]:
+def mismatch(case: Case, records: Sequence[Measured], waited_ns: Mapping[int, int] = NONE_WAITED) -> list[Finding]:
     """F where samples together are longer than the time in which they were taken; C where they leave much of it out.
 
     With k batches in flight each instant belongs to k samples. The first samples of a block began before it, so k - 1
     of them are not held against it; the last samples are not counted to their end, so the last counts k times.
     waited_ns: by round, how long a process that STARVED reports waited for a CPU. It waits between samples too.
     """
-    waits = waited_ns or {}
     depth = in_flight(case)
     timed = [(record, [*_samples_by_block(record)] if record.latency_ns else []) for record in records]
     over = {record.round: why for record, blocks in timed if (why := _over(record, blocks, depth))}
     reasons = over or {
         record.round: why
         for record, blocks in timed
-        if (why := _under(record, blocks, depth, case.device, waits) or _uncovered(record, waits))
+        if (why := _under(record, blocks, depth, case.device, waited_ns) or _uncovered(record, waited_ns))
     }
     if not reasons:
         return []
@@ -625,7 +629,7 @@ def _under(record: Measured, blocks: _Blocks, depth: int, device: Device, waited
     return f"its samples cover {share:.0%} of the wall time of its blocks, {MIN_SAMPLED_SHARE:.0%} needed"
 
 
-def requests_mismatch(records: Sequence[Generated], waited_ns: Mapping[int, int] | None = None) -> list[Finding]:
+def requests_mismatch(records: Sequence[Generated], waited_ns: Mapping[int, int] = NONE_WAITED) -> list[Finding]:
     """The findings of `mismatch` for requests, which follow each other from the start of the warm-up."""
     reasons: dict[int, tuple[Grade, str]] = {}
     for record in records:
@@ -634,7 +638,7 @@ def requests_mismatch(records: Sequence[Generated], waited_ns: Mapping[int, int]
         what = f"its requests took {span_ns / 1e9:.3f} s in a window of {window_ns / 1e9:.3f} s"
         if span_ns > window_ns:
             reasons[record.round] = "F", what
-        elif span_ns < MIN_BLOCKS_SHARE * window_ns - BESIDE_NS - (waited_ns or {}).get(record.round, 0):
+        elif span_ns < MIN_BLOCKS_SHARE * window_ns - BESIDE_NS - waited_ns.get(record.round, 0):
             reasons[record.round] = "C", f"{what}, {MIN_BLOCKS_SHARE:.0%} needed"
     if not reasons:
         return []

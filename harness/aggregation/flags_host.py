@@ -352,15 +352,19 @@ def starved(timed_round: Round) -> str | None:
 
 
 def waited_ns(rounds: Iterable[Round]) -> dict[int, int]:
-    """By number of the round, how long the process waited for a CPU at most, where STARVED reports it.
+    """By number of the round, how long each process waited for a CPU (_waited_ns)."""
+    return {timed_round.record.round: _waited_ns(timed_round) for timed_round in rounds}
+
+
+def _waited_ns(timed_round: Round) -> int:
+    """How long the process waited for a CPU at most, where STARVED reports it, else 0.
 
     The kernel counts all threads together: their sum, but no more than the time that passed.
     """
-    return {
-        timed_round.record.round: min(used.waited_ns, used.wall_ns)
-        for timed_round in rounds
-        if (used := timed_round.record.cpu_use) is not None and used.waited_ns and starved(timed_round)
-    }
+    used = timed_round.record.cpu_use
+    if used is None or used.waited_ns is None or starved(timed_round) is None:
+        return 0
+    return min(used.waited_ns, used.wall_ns)
 
 
 def stopped_unmade(timed_round: Round) -> str | None:
@@ -428,7 +432,7 @@ def other_clock(timed_round: Round, usage: UsageSummary) -> str | None:
     used, record = timed_round.record.cpu_use, timed_round.record
     if used is None or (isinstance(record, Measured) and record.windows):
         return None
-    allowed = max(MAX_CLOCK_SHARE * used.wall_ns, MAX_CLOCK_NS) + sum(waited_ns([timed_round]).values())
+    allowed = max(MAX_CLOCK_SHARE * used.wall_ns, MAX_CLOCK_NS) + _waited_ns(timed_round)
     if abs(usage.watched_ns - used.wall_ns) <= allowed:
         return None
     own = f"warm-up and timed part took {used.wall_ns / 1e9:.2f} s by the process's own clock"

@@ -118,7 +118,8 @@ def load_batches(folder: Path, export: ExportRecord, case: Case, samples: int) -
         tuple(in_model_layout(dict(arrays), axes) for arrays in inputs),
         reference,
         masks,
-        None if chosen.new is None else partial(new, chosen.new),
+        # At the e2e boundary no raw sample is prepared to them.
+        None if chosen.new is None or case.boundary == "e2e" else partial(new, chosen.new),
     )
 
 

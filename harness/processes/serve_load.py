@@ -154,7 +154,7 @@ class _Loaded:
         backend.activate()
         runs = Rewritable(batches.inputs, make_ready, run_once, backend.outputs)
         repeats = run_repeat_check(runs, batches.reference, (seed, size), ALONE_PAIRS, self.known[size])
-        return repeats if batches.new is None else with_new_samples(repeats, runs, batches.new, 1, batches.masks)
+        return with_new_samples(repeats, runs, batches.new, 1, batches.masks)
 
     def time_outputs(self, size: int) -> OutputsTime | None:
         """How long outputs() takes after passes on stored inputs; None where there are none."""

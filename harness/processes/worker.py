@@ -197,9 +197,7 @@ def _measure_case(job: CaseJob, results: Results, enter: Enter) -> Measured:
         slow_down(backend, factor)
     stretched = None if factor is None else f"every inference was stretched by {factor:g} on purpose"
     mode: Mode
-    new = batches.new
     if case.boundary == "e2e":
-        new = None  # no raw sample prepares to them
         raw = load_raw_batches(folder.root, export, case, job.measurement.parity_samples)
         mode, reference = EndToEnd(backend, raw.samples, raw.prepare, raw.answer), raw.reference
     else:
@@ -224,7 +222,7 @@ def _measure_case(job: CaseJob, results: Results, enter: Enter) -> Measured:
         timed_part=windowed or measure,
         constructed_ns=constructed_ns,
         masks=batches.masks,
-        new=new,
+        new=batches.new,
     )
     placement = core.end(measurements.placement)
     enter("record")

@@ -43,6 +43,10 @@ outputs are almost zero, is divided by this share instead: otherwise rounding al
 Not of the mean: beside one sample of a million times the others' norm, the others would not count."""
 
 
+INFINITELY_FAR = 1e30
+"""A distance without a scale, or of outputs that cannot be compared: records hold no infinity."""
+
+
 def compare(outputs: Outputs, reference: Outputs, classifier: bool, mask: Mask | None = None) -> Parity:
     """Distance of one batch of outputs from its reference.
 
@@ -125,8 +129,9 @@ def worst_sample(parts: Sequence[Parity]) -> dict[str, float | None]:
 def sample_distances(
     outputs: Outputs, reference: Outputs, rows: Sequence[int], mask: Mask | None = None
 ) -> list[float]:
-    """The relative L2 distance of each of these samples, the worst over outputs of floats; 1e30 for one that cannot be
-    compared. Nothing where no output has floats for each sample. Arguments as of `compare`; rows: places in the batch.
+    """The relative L2 distance of each of these samples, the worst over outputs of floats; INFINITELY_FAR for one that
+    cannot be compared. Nothing where no output has floats for each sample. Arguments as of `compare`; rows: places in
+    the batch.
     """
     samples = len(next(iter(reference.values())))
     floats = {
@@ -144,7 +149,7 @@ def sample_distances(
             found = compare(own, expected, classifier=False, mask=None if mask is None else mask[row : row + 1])
         except ValueError:
             found = None
-        distances.append(1e30 if found is None or found.relative_l2 is None else found.relative_l2)
+        distances.append(INFINITELY_FAR if found is None or found.relative_l2 is None else found.relative_l2)
     return distances
 
 
@@ -250,7 +255,7 @@ class _Sums:
         reference = float(self.reference.sum())
         if reference:
             return math.sqrt(float(self.difference.sum()) / reference)
-        return 1e30 if self.max_abs else 0.0
+        return INFINITELY_FAR if self.max_abs else 0.0
 
     def cosine(self) -> float:
         """o·r / (‖o‖ ‖r‖); with zeros, 1 where both are zero, else 0."""

@@ -240,8 +240,7 @@ def run_session(
         # Last of all: it may change nothing that was measured or read before.
         runs = mode.rewritable(inputs)
         repeats = run_repeat_check(runs, reference, seed, known=known)
-        if new is not None:
-            repeats = with_new_samples(repeats, runs, new, round_number, masks)
+        repeats = with_new_samples(repeats, runs, new, round_number, masks)
     stopped = stops.end()
     backend.close()
     return Measurements(
@@ -280,11 +279,13 @@ def run_repeat_check(
 def with_new_samples(
     repeats: Repeats,
     runs: Rewritable,
-    new: Callable[[], NewBatches],
+    new: Callable[[], NewBatches] | None,
     round_number: int,
     masks: Sequence[Mask | None] = (),
 ) -> Repeats:
     """The repeat check with the distances of the answers to new samples. Arguments as of run_session."""
+    if new is None:
+        return repeats
     try:
         return repeats.model_copy(update={"new_l2": new_distances(runs, new(), round_number, masks)})
     except Exception as error:  # it must not lose the earlier measurements

@@ -44,7 +44,7 @@ from harness.zoo.identity import (
     request_digest,
     versions,
 )
-from harness.zoo.input_files import MIN_SAMPLES, Arrays, read_arrays, write_arrays
+from harness.zoo.input_files import MIN_SAMPLES, Arrays, write_arrays
 from harness.zoo.inputs.own import with_own_inputs
 from harness.zoo.inputs.preprocessing import prepare_of, samples_in_memory, save_samples
 from harness.zoo.loaded import Inputs, Loaded, Raw, Request, StepTimer, tensor_specs
@@ -58,6 +58,7 @@ from harness.zoo.onnx.check import (
 )
 from harness.zoo.reference import (
     Compare,
+    Forward,
     check_comparable,
     check_not_empty,
     check_token_axes,
@@ -205,8 +206,7 @@ def export_model(
             inputs = {length: _real_inputs(job, loaded, length) for length in job.lengths}
         with step("reference"):
             loaded = _diagnosed(job, loaded, inputs[job.lengths[0]].arrays, compare)
-            exchanged = _write_references(job, loaded, inputs, compare)
-            new = {length: _new_samples(job, loaded, made.arrays, length) for length, made in inputs.items()}
+            references = _write_references(job, loaded, inputs, compare)
         raw = _raw_inputs(job, loaded, inputs, step)
         with step("work"):
             work = work_of(loaded, inputs)
@@ -254,8 +254,7 @@ def export_model(
         refused=refusals.failures,
         work=work,
         input_sets=tuple(
-            _input_set(job, length, inputs[length], raw.get(length), exchanged[length], new[length])
-            for length in job.lengths
+            _input_set(job, length, inputs[length], raw.get(length), references[length]) for length in job.lengths
         ),
         checks=checks,
         versions=versions(),
@@ -335,43 +334,54 @@ def _diagnosed(job: ExportJob, loaded: Loaded, inputs: Arrays, compare: Compare)
     return dataclasses.replace(loaded, batch_axes=axes)
 
 
+@dataclasses.dataclass(frozen=True)
+class _References:
+    """exchanged: how far the answers to different samples are apart; None for one sample. new: as in InputSet."""
+
+    exchanged: Parity | None
+    new: NewSamples | None
+
+
 def _write_references(
     job: ExportJob, loaded: Loaded, inputs: Mapping[int | None, Inputs], compare: Compare
-) -> dict[int | None, Parity | None]:
-    """Length → how far the answers to different samples are apart; None for one sample."""
+) -> dict[int | None, _References]:
+    """Length → what is known of the reference outputs, which are written."""
     answer = reference_of(loaded, limits.thread_count())
-    exchanged: dict[int | None, Parity | None] = {}
+    references: dict[int | None, _References] = {}
     for length, made in inputs.items():
         outputs = in_chunks(answer, made.arrays, loaded.fixed_batch)
         check_comparable(job.info.name, outputs)
         check_not_empty(job.info.name, outputs)
         check_token_axes(job.info.name, answer, made.arrays, outputs, loaded.fixed_batch)
         write_arrays(job.folder.reference(length), outputs)
-        exchanged[length] = exchanged_answers(outputs, loaded.classifier, mask_of(made.arrays), compare)
-    return exchanged
+        references[length] = _References(
+            exchanged=exchanged_answers(outputs, loaded.classifier, mask_of(made.arrays), compare),
+            new=_write_new_samples(job, answer, made.arrays, outputs, loaded.fixed_batch, length),
+        )
+    return references
 
 
-def _new_samples(job: ExportJob, loaded: Loaded, arrays: Arrays, length: int | None) -> NewSamples | None:
+def _write_new_samples(
+    job: ExportJob, answer: Forward, stored: Arrays, reference: Arrays, fixed_batch: int | None, length: int | None
+) -> NewSamples | None:
     """Write new samples in the place of the first ones, and their reference; None where the model has no answer of the
     same kind to them, as inputs between two others may mean nothing to it."""
-    chunk = loaded.fixed_batch or 1
-    made = new_samples(arrays, math.ceil(NEW_SAMPLES / chunk) * chunk, np.random.default_rng(job.seed))
+    chunk = fixed_batch or 1
+    made = new_samples(stored, math.ceil(NEW_SAMPLES / chunk) * chunk, np.random.default_rng(job.seed))
     if made is None:
         return None
     count = len(next(iter(made.values())))
     try:
-        outputs = in_chunks(reference_of(loaded, limits.thread_count()), made, loaded.fixed_batch)
+        outputs = in_chunks(answer, made, fixed_batch)
         check_comparable(job.info.name, outputs)
     except Exception:  # a user's model may refuse them in any way
         return None
-    stored = read_arrays(job.folder.reference(length))
-    if any(outputs[name].shape != values[:count].shape for name, values in stored.items()):
+    if any(outputs[name].shape != values[:count].shape for name, values in reference.items()):
         return None
-    write_arrays(job.folder.new_inputs(length), made)
-    write_arrays(job.folder.new_reference(length), outputs)
-    return NewSamples(
-        inputs=artifact(job.folder.new_inputs(length)), reference=artifact(job.folder.new_reference(length))
-    )
+    files = job.folder.new_inputs(length), job.folder.new_reference(length)
+    for file, arrays in zip(files, (made, outputs), strict=True):
+        write_arrays(file, arrays)
+    return NewSamples(inputs=artifact(files[0]), reference=artifact(files[1]))
 
 
 def _raw_inputs(
@@ -510,12 +520,7 @@ def _onnx_artifact(path: Path, exporter: str) -> OnnxArtifact:
 
 
 def _input_set(
-    job: ExportJob,
-    length: int | None,
-    made: Inputs,
-    raw: RawInputs | None,
-    exchanged: Parity | None,
-    new: NewSamples | None,
+    job: ExportJob, length: int | None, made: Inputs, raw: RawInputs | None, references: _References
 ) -> InputSet:
     mask = mask_of(made.arrays)
     share = None if mask is None else float(mask.mean())
@@ -527,7 +532,7 @@ def _input_set(
         source=made.source + ("" if share is None else f"; {percent(share)} of the tokens are text"),
         complete=len(next(iter(made.arrays.values()))) < job.samples,
         raw=raw,
-        exchanged=exchanged,
-        new=new,
+        exchanged=references.exchanged,
+        new=references.new,
         text_share=share,
     )

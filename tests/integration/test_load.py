@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import tarfile
-import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -25,7 +24,7 @@ from harness.core.schemas import LoadRow, Plan, Prediction, Replication, Service
 from harness.reporting.prose.load_answer import load_section
 from harness.serving.arrivals import digest, poisson
 from harness.serving.load_case import replication_seed, requests_at_rate
-from tests.fixtures.stages import QUICK, TINY
+from tests.fixtures.stages import QUICK, TINY, until
 
 CONFIG = """
 models: ["spin:1ms"]
@@ -235,20 +234,12 @@ def test_batches_in_flight_of_real_libraries_have_rows_of_their_own(tmp_path: Pa
     assert "2 in flight" in text
 
 
-def _wait_for(pattern: str, folder: Path, process: subprocess.Popen[str]) -> None:
-    for _ in range(15_000):
-        if list(folder.rglob(pattern)):
-            return
-        assert process.poll() is None, process.communicate()
-        time.sleep(0.02)
-    raise AssertionError(f"no {pattern} in five minutes")
-
-
 def test_ctrl_c_keeps_the_measured_records_and_the_same_command_goes_on(tmp_path: Path) -> None:
     results = planned(tmp_path, "--scenarios", "server", "--replications", "12")
     command = [sys.executable, "-m", "harness.load", *options("load", tmp_path)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        _wait_for("r*/1.json", results.loads, process)
+        assert until(lambda: [*results.loads.rglob("r*/1.json")] or process.poll() is not None)
+        assert process.poll() is None, process.communicate()
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate()
     assert process.returncode == 130

@@ -132,13 +132,13 @@ class InputSet(Record):
 
     def files(self, boundary: Boundary | None = None) -> tuple[Artifact, ...]:
         """The files that a case of that boundary loads; None: all."""
-        plain = (self.inputs, self.reference)
         new = () if self.new is None or boundary == "e2e" else (self.new.inputs, self.new.reference)
+        plain = (self.inputs, self.reference, *new)
         if self.raw is None or boundary not in ("e2e", None):
-            return plain + new
+            return plain
         how = self.raw.preparation
         own = {"text": "tokenizer", "processor": "processor"}.get(how.kind)
-        return (*plain, *new, self.raw.items, self.raw.reference, *([getattr(how, own)] if own else []))
+        return (*plain, self.raw.items, self.raw.reference, *([getattr(how, own)] if own else []))
 
 
 class OnnxCheck(Record):
