@@ -305,6 +305,8 @@ def _gpu(rounds: Sequence[Round]) -> list[Finding]:
 
 REPEATS = "REPEATS_FASTER"
 OUTPUTS = "LAZY_OUTPUTS"
+NEW_ANSWERS = "NEW_ANSWERS"
+"""Its finding is PARITY_FAIL (flags.wrong_new_answers)."""
 
 REPEAT_CONFIDENCE = 0.999
 """Of the interval over the pairs: a table of 30 honest rows then has a false alarm with a probability of at most 1.5%,
@@ -352,10 +354,13 @@ _OLD = "measured before there was this check"
 
 def check_work(case: Case, records: Sequence[Measured]) -> tuple[list[Finding], Checks]:
     """Findings about the rounds of one case, and by flag name in how many rounds its check was made."""
-    interval = repeat_interval([record.repeats for record in records if record.repeats is not None])
+    repeats = [record.repeats for record in records if record.repeats is not None]
+    interval = repeat_interval(repeats)
     findings = [*_repeats(case, records, interval), *_outputs(case, records), *_inputs(case, records)]
     too_few = _too_few(records, interval)
+    new = [each.new_missing for each in repeats] if any(map(_has_new, repeats)) else []
     return findings, {
+        **({NEW_ANSWERS: combined_check(new)} if new else {}),
         # Too few pairs decide nothing: then the check was made in no round.
         REPEATS: combined_check([_repeats_missing(record) or too_few for record in records]),
         OUTPUTS: combined_check([_outputs_missing(case, record) for record in records]),
@@ -469,6 +474,11 @@ def _inputs(case: Case, records: Sequence[Measured]) -> list[Finding]:
 
 def _repeats_missing(record: Measured) -> str | None:
     return _OLD if record.repeats is None else record.repeats.missing
+
+
+def _has_new(repeats: Repeats) -> bool:
+    """Whether this check applies: not at the e2e boundary, nor in older records."""
+    return bool(repeats.new_l2) or repeats.new_missing is not None
 
 
 def _too_few(records: Sequence[Measured], interval: Interval | None) -> str | None:

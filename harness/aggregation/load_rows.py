@@ -38,6 +38,7 @@ from harness.core.schemas import (
     PointEnergy,
     PredictedPoint,
     Prediction,
+    Repeats,
     Replication,
     ServiceRun,
     Status,
@@ -704,6 +705,15 @@ def _environments(service: ServiceRun, evidence: LoadEvidence) -> tuple[str, ...
     return tuple(sorted({record.environment_id for record in records if record.environment_id is not None}))
 
 
+def _unmade(repeats: Repeats) -> list[str]:
+    """Notes on parts of the repeat check that were not made."""
+    reasons = {
+        "answers from memory were not looked for": repeats.missing,
+        "answers to new samples were not compared": repeats.new_missing,
+    }
+    return [f"{what}: {why}" for what, why in reasons.items() if why]
+
+
 def _notes(
     load: LoadCase,
     service: ServiceRun,
@@ -714,8 +724,7 @@ def _notes(
     notes = [note for guard in guards if load.new_tokens is not None and (note := _prefix_note(guard))]
     notes += _about_tokens(load, points)
     repeats = service.repeats
-    if repeats is not None and repeats.missing:
-        notes.append(f"answers from memory were not looked for: {repeats.missing}")
+    notes += [] if repeats is None else _unmade(repeats)
     new = checks.repeat_interval([repeats]) if repeats is not None and load.new_tokens is not None else None
     if new is not None and new.low > 1 / MIN_REPEAT_RATIO:
         notes.append(

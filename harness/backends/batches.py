@@ -33,12 +33,13 @@ MIN_BATCHES = 8
 class BatchSet:
     """The batches of a case: inputs[i] are arrays of shape (batch, …), or with the batch on the model's axis;
     reference(i) the fp32 outputs for them; masks[i] the tokens that are compared, None where all are. new(): the
-    batches with new samples, read only then, so that they are no memory of the backend; None where there are none."""
+    batches with new samples, read only then, so that they are no memory of the backend; or why there are none; None at
+    the e2e boundary, where no raw sample is prepared to them, and for older exports."""
 
     inputs: tuple[Batch, ...]
     reference: Callable[[int], Batch]
     masks: tuple[Mask | None, ...]
-    new: Callable[[], NewBatches] | None = None
+    new: Callable[[], NewBatches] | str | None = None
 
 
 @dataclass(frozen=True)
@@ -118,8 +119,7 @@ def load_batches(folder: Path, export: ExportRecord, case: Case, samples: int) -
         tuple(in_model_layout(dict(arrays), axes) for arrays in inputs),
         reference,
         masks,
-        # At the e2e boundary no raw sample is prepared to them.
-        None if chosen.new is None or case.boundary == "e2e" else partial(new, chosen.new),
+        None if case.boundary == "e2e" else chosen.new_missing if chosen.new is None else partial(new, chosen.new),
     )
 
 

@@ -98,8 +98,17 @@ class Choice:
 
     @property
     def named(self) -> tuple[Row, ...]:
-        """All rows that may be the fastest, ordered by their medians."""
+        """All rows that may be the fastest, ordered by their medians; where the first has no interval, as after one
+        round, that one alone: any row may be as fast."""
+        if self.without_interval:
+            return self.rows[:1]
         return tuple(sorted((*self.rows, *self.flagged), key=median_ns))
+
+    @property
+    def without_interval(self) -> bool:
+        """True where only the medians say which row is the fastest."""
+        rivals = self.rows[1:] and not self.flagged
+        return bool(rivals) and self.rows[0].latency_ns is not None and self.rows[0].latency_ns.ci95 is None
 
 
 @dataclass(frozen=True)
@@ -331,6 +340,7 @@ def fastest_in_words(choice: Choice, name: Callable[[Row], str]) -> str:
         return f"{name(first)} {_time(first)}{_speedup(first)} (only row{', grade C' if choice.flagged else ''})"
     if len(choice.named) == 1 and choice.rows:
         why = "not measured in turn with all others" if choice.apart else "others are grade C or F"
+        why = "lowest median, no interval" if choice.without_interval else why
         return f"{name(first)} {_time(first)}{_speedup(first)} ({why})"
     if not choice.flagged:
         times = dict.fromkeys((_time(first), _time(choice.named[-1])))

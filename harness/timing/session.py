@@ -183,7 +183,7 @@ def run_session(
     timed_part: TimedPart = measure,
     constructed_ns: int = 0,
     masks: Sequence[Mask | None] = (),
-    new: Callable[[], NewBatches] | None = None,
+    new: Callable[[], NewBatches] | str | None = None,
 ) -> Measurements:
     """Measure one case.
 
@@ -192,7 +192,7 @@ def run_session(
     repeat check overwrites. seed: decides by how much each block is longer than asked, and the new inputs of the repeat
     check; different for each process. round_number: from 1; decides which batches are compared before timing.
     timed_part: runs and times the blocks. constructed_ns: time to make the backend's object, a part of loading. masks:
-    of padded batches, the tokens that are compared; empty where all are. new: the batches with new samples.
+    of padded batches, the tokens that are compared; empty where all are. new: as in BatchSet.
     """
     stops, given = StopCounter(enter), CpuAllowance.now()
     enter = stops.enter
@@ -279,18 +279,20 @@ def run_repeat_check(
 def with_new_samples(
     repeats: Repeats,
     runs: Rewritable,
-    new: Callable[[], NewBatches] | None,
+    new: Callable[[], NewBatches] | str | None,
     round_number: int,
     masks: Sequence[Mask | None] = (),
 ) -> Repeats:
     """The repeat check with the distances of the answers to new samples. Arguments as of run_session."""
-    if new is None:
-        return repeats
+    if new is None or isinstance(new, str):
+        return repeats.model_copy(update={"new_missing": new})
     try:
-        return repeats.model_copy(update={"new_l2": new_distances(runs, new(), round_number, masks)})
+        distances = new_distances(runs, new(), round_number, masks)
     except Exception as error:  # it must not lose the earlier measurements
         missing = f"a pass on a new sample failed: {type(error).__name__}: {str(error)[:200]}"
-        return repeats.model_copy(update={"missing": repeats.missing or missing})
+        return repeats.model_copy(update={"new_missing": missing})
+    no_floats = None if distances else "no output has floats for each sample"
+    return repeats.model_copy(update={"new_l2": distances, "new_missing": no_floats})
 
 
 def _contents(batches: Sequence[Outputs]) -> list[int]:

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from harness.core import store
-from harness.core.errors import ConfigError, ExportError, UsageError
+from harness.core.errors import ConfigError, ExportError, UsageError, reason
 from harness.core.host import limits
 from harness.core.layout import ModelFolder
 from harness.core.new_inputs import NEW_SAMPLES, new_samples
@@ -336,10 +336,11 @@ def _diagnosed(job: ExportJob, loaded: Loaded, inputs: Arrays, compare: Compare)
 
 @dataclasses.dataclass(frozen=True)
 class _References:
-    """exchanged: how far the answers to different samples are apart; None for one sample. new: as in InputSet."""
+    """exchanged: how far the answers to different samples are apart; None for one sample. new: the new samples, or why
+    there are none."""
 
     exchanged: Parity | None
-    new: NewSamples | None
+    new: NewSamples | str
 
 
 def _write_references(
@@ -363,21 +364,21 @@ def _write_references(
 
 def _write_new_samples(
     job: ExportJob, answer: Forward, stored: Arrays, reference: Arrays, fixed_batch: int | None, length: int | None
-) -> NewSamples | None:
-    """Write new samples in the place of the first ones, and their reference; None where the model has no answer of the
-    same kind to them, as inputs between two others may mean nothing to it."""
+) -> NewSamples | str:
+    """Write new samples in the place of the first ones, and their reference; or return why there are none: inputs
+    between two others may mean nothing to the model."""
     chunk = fixed_batch or 1
     made = new_samples(stored, math.ceil(NEW_SAMPLES / chunk) * chunk, np.random.default_rng(job.seed))
     if made is None:
-        return None
+        return "no new sample can be made of the export's samples"
     count = len(next(iter(made.values())))
     try:
         outputs = in_chunks(answer, made, fixed_batch)
         check_comparable(job.info.name, outputs)
-    except Exception:  # a user's model may refuse them in any way
-        return None
+    except Exception as error:  # a user's model may refuse them in any way
+        return f"the model refuses new samples: {reason(error)}"
     if any(outputs[name].shape != values[:count].shape for name, values in reference.items()):
-        return None
+        return "the model's answers to new samples have another shape"
     files = job.folder.new_inputs(length), job.folder.new_reference(length)
     for file, arrays in zip(files, (made, outputs), strict=True):
         write_arrays(file, arrays)
@@ -533,6 +534,7 @@ def _input_set(
         complete=len(next(iter(made.arrays.values()))) < job.samples,
         raw=raw,
         exchanged=references.exchanged,
-        new=references.new,
+        new=references.new if isinstance(references.new, NewSamples) else None,
+        new_missing=references.new if isinstance(references.new, str) else None,
         text_share=share,
     )

@@ -110,6 +110,20 @@ def test_equal_outputs_of_a_model_that_answers_all_inputs_alike_show_nothing(own
     assert "a wrong answer would pass for a right one" in flag.detail
 
 
+def test_a_model_for_which_no_new_sample_can_be_made_is_measured_and_says_so(own: Folder) -> None:
+    reasons = {
+        "one_hot": "no new sample can be made of the export's samples",
+        "whole_numbers": "the model refuses new samples: ConfigError: The forward of WholeNumbers raised ValueError: "
+        "whole numbers alone (its inputs: float32[8, 8])",
+        "plain": None,
+    }
+    rows = bench(own, *(f"{ODD}{name}" for name in reasons))
+    assert {name: row.checks["NEW_ANSWERS"].missing for name, row in rows.items()} == reasons
+    unchecked = {n: [flag.detail for flag in row.flags if flag.name == "UNCHECKED"] for n, row in rows.items()}
+    for name, why in reasons.items():
+        assert any("NEW_ANSWERS not made" in text and str(why) in text for text in unchecked[name]) is (why is not None)
+
+
 @pytest.mark.slow
 def test_a_gradient_by_a_function_transform_is_measured(own: Folder) -> None:
     (row,) = bench(own, f"{ODD}forced_by_function").values()

@@ -126,7 +126,8 @@ class InputSet(Record):
     with the smallest one: a comparison cannot distinguish what is near enough there from a wrong answer. None for one
     sample, and in older records."""
     new: NewSamples | None = None
-    """None where none can be made, or the model has no answer to them; and in older records."""
+    new_missing: str | None = None
+    """Why there are no new samples; None where there are, and in older records."""
     text_share: Annotated[float, Field(gt=0, lt=1)] | None = None
     """Share of the tokens that the attention mask shows, of all samples; None where nothing is padding."""
 

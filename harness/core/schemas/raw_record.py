@@ -205,6 +205,8 @@ class Repeats(Record):
     new_l2: tuple[NotNegative, ...] = ()
     """Relative L2 distance of the answer to each new sample that has a reference (NewSamples of the export). Empty
     where there are none, and in older records."""
+    new_missing: str | None = None
+    """Why no answer to a new sample was compared; None where some were, at the e2e boundary, and in older records."""
     waited_share: NotNegative | None = None
     """How long threads of the process were ready and waited for a CPU meanwhile, by the wall time of the check; None
     in older records, and where the kernel does not count it."""

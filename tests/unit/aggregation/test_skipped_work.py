@@ -107,6 +107,14 @@ def test_a_check_that_was_not_made_is_reported_with_its_reason() -> None:
     assert few == Check(rounds=0, of=1, missing="8 pairs are too few: measure more rounds")
 
 
+def test_answers_to_new_samples_are_a_check_of_records_that_know_of_them() -> None:
+    answered, refused = HONEST.model_copy(update={"new_l2": (0.0,)}), HONEST.model_copy(update={"new_missing": "why"})
+    assert checks(record(1, repeats=answered))["NEW_ANSWERS"] == Check(rounds=1, of=1, missing=None)
+    both = checks(record(1, repeats=answered), record(2, repeats=refused))
+    assert both["NEW_ANSWERS"] == Check(rounds=1, of=2, missing="why")
+    assert "NEW_ANSWERS" not in checks(record(1), record(2))
+
+
 def test_a_short_pass_that_outputs_could_hide_is_a_check_that_was_not_made() -> None:
     for device, latency_ns, outputs_ns, known in (
         ("cpu", 12_000, 80_000, False),

@@ -84,7 +84,7 @@ def test_batches_with_new_samples_have_them_and_their_reference_in_the_place_of_
     sets = tuple(inputs.model_copy(update={"new": new}) for inputs in exported.input_sets)
     with_new = exported.model_copy(update={"input_sets": sets})
     batches = load_batches(tmp_path, with_new, case(batch_size), SAMPLES)
-    assert batches.new is not None
+    assert callable(batches.new)
     replaced = batches.new()
     held = set[int]()
     for index, rows in replaced.rows.items():
@@ -99,6 +99,11 @@ def test_batches_with_new_samples_have_them_and_their_reference_in_the_place_of_
         held |= set(before["mask"][rows].tolist())
     assert held == set(range(8))
     assert load_batches(tmp_path, exported, case(batch_size), SAMPLES).new is None
+    sets = tuple(inputs.model_copy(update={"new_missing": "one-hot"}) for inputs in exported.input_sets)
+    without = exported.model_copy(update={"input_sets": sets})
+    assert load_batches(tmp_path, without, case(batch_size), SAMPLES).new == "one-hot"
+    at_e2e = case(batch_size).model_copy(update={"boundary": "e2e"})
+    assert load_batches(tmp_path, without, at_e2e, SAMPLES).new is None
 
 
 def test_fewer_samples_than_exported_may_be_used(tmp_path: Path, exported: ExportRecord) -> None:

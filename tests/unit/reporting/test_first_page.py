@@ -221,6 +221,21 @@ def test_a_card_without_a_winner_says_so(rows: Rows, summary: Summary) -> None:
     assert flagged.text.startswith("undecided: onnxruntime fp32 8.00 ms (grade C) or openvino fp32")
 
 
+def test_after_one_round_the_lowest_median_is_named_and_no_winner(rows: Rows, summary: Summary) -> None:
+    def once(row: Row, ms: float) -> Row:
+        whole = timed(row, ms, ms, ms)
+        assert whole.latency_ns is not None
+        return whole.model_copy(update={"latency_ns": whole.latency_ns.model_copy(update={"ci95": None})})
+
+    fast, slow = once(lossy(rows[OPENVINO], 5, 5, 5, top1_agreement=0.9), 5), once(rows[EAGER], 20)
+    (card,) = page.answer_cards(summary.model_copy(update={"rows": (slow, fast)}))
+    assert card.fastest is None
+    assert card.text.startswith("no clear winner: openvino int8 5.00 ms")
+    assert "(lowest median, no interval); 10.0% of answers change" in card.text
+    (flagged,) = page.answer_cards(summary.model_copy(update={"rows": (slow, fast.model_copy(update={"grade": "C"}))}))
+    assert "lowest median" not in flagged.text
+
+
 def test_an_interval_too_wide_for_digits_is_named_so(rows: Rows, summary: Summary) -> None:
     """`38.1 ±4861%` was printed of a restless machine."""
     wide, sound = timed(rows[OPENVINO], 10, 4, 900, "C"), timed(rows[EAGER], 20, 19.9, 20.1)
