@@ -256,7 +256,9 @@ def unchecked_findings(checks: Mapping[str, Check]) -> list[Finding]:
             "`make roof aggregate report` measures what this machine can do at most, with FORCE=1 after installing a "
             "library for a precision that it could not measure."
         )
-    if unmade - {ABOVE_ROOF}:
+    if NEW_ANSWERS in unmade:
+        remedies.append("Without answers to new samples grade B is the best.")
+    if unmade - {ABOVE_ROOF, NEW_ANSWERS}:
         remedies.append("`make run FORCE=1` measures again with every check that this machine allows.")
     remedy = " ".join(remedies)
     return [finding("B", UNCHECKED, detail, remedy)]

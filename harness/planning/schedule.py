@@ -8,6 +8,7 @@ simulated warm-up drift of 3% caused a false difference of 1.1%.
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from harness.aggregation.admission import comparison_group
@@ -17,6 +18,7 @@ from harness.backends import backend_info
 from harness.core.errors import UsageError
 from harness.core.schemas import (
     Case,
+    Device,
     GenerationCase,
     Measurement,
     Plan,
@@ -100,11 +102,13 @@ def _wants_more(rounds: Mapping[int, float], settings: Measurement) -> bool:
     return is_wide(list(rounds.values()), settings)
 
 
-START_S = 1.5
-"""Fork, load and the reference check of a small model, as measured on two cores; large models take longer."""
-COMPILE_S = 30.0
-"""First torch.compile of a model of ResNet-50's size on two cores; later rounds use the cache."""
-
+START_S: Mapping[Device, tuple[float, float]] = {"cpu": (1.5, 6.0), "cuda": (1.5, 4.0)}
+"""Shortest and longest start of a process: load, first pass, comparison with the reference; large models take longer.
+This and the next two as measured in results/published (CPUs with two cores and H200)."""
+COMPILE_S = 40.0
+"""Longest first compilation of a case (torch.compile 11 to 29 s, plans of cudnn 27 to 49 s)."""
+RECOMPILE_S = 15.0
+"""The same in a later process, which finds the kernels in the cache, and traces and lowers the model again."""
 
 ENGINE_S = (26.0, 93.0)
 """Shortest and longest build of a TensorRT engine, as measured on an H200 and an H100 (docs/gpu-machine.md)."""
@@ -120,16 +124,15 @@ def estimate_s(plan: Plan) -> tuple[float, float]:
     """
     settings = plan.measurement
     runnable = [case for case in plan.cases if case.skip_reason is None]
-    quick, slow = _process_s(settings)
-    compiles = _compile_s(runnable)
+    quick, slow = _process_s(settings, runnable)
     processes = _processes(runnable, settings.rounds)
-    planned = processes * slow + compiles
+    planned = processes * slow + _compile_s(runnable, settings.rounds)
     generations = [case for case in plan.generations if case.skip_reason is None]
     own = settings.rounds * len(generations)
     quick_all, planned = processes * quick + own * GENERATION_S, planned + own * (GENERATION_S + plan.generation.max_s)
     if settings.max_rounds is None or settings.max_rounds <= settings.rounds or not runnable:
         return quick_all, planned
-    every = _processes(runnable, settings.max_rounds) * slow + compiles
+    every = _processes(runnable, settings.max_rounds) * slow + _compile_s(runnable, settings.max_rounds)
     if settings.budget_s is not None:
         every = min(every, max(planned, settings.budget_s + slow))
     return quick_all, every + own * (GENERATION_S + plan.generation.max_s)
@@ -143,25 +146,34 @@ def time_in_words(plan: Plan) -> str:
 
 def time_of_pairs_in_words(pairs: Sequence[Case], settings: Measurement) -> str:
     """`2 min to 9 min to measure` for a process of each of two states, once for each entry."""
-    quick, slow = (2 * len(pairs) * seconds for seconds in _process_s(settings))
-    compiles = 2 * _compile_s({case.case_id: case for case in pairs}.values())
+    quick, slow = (2 * len(pairs) * seconds for seconds in _process_s(settings, pairs))
+    turns = Counter(case.case_id for case in pairs)
+    compiles = 2 * sum(_compile_s([case], turns[name]) for name, case in {case.case_id: case for case in pairs}.items())
     return f"{range_in_words((quick, slow + compiles))} to measure"
 
 
-def _process_s(settings: Measurement) -> tuple[float, float]:
+def _process_s(settings: Measurement, cases: Sequence[Case]) -> tuple[float, float]:
     """(shortest, longest) seconds of one process."""
-    quick = START_S + max(settings.warmup_min_s + 3 * settings.window_s + 3 * settings.block_s, settings.min_s)
-    return quick, max(quick, START_S + settings.warmup_max_s + settings.max_s)
+    low, high = START_S["cuda" if any(case.device == "cuda" for case in cases) else "cpu"]
+    quick = max(settings.warmup_min_s + 3 * settings.window_s + 3 * settings.block_s, settings.min_s)
+    return low + quick, high + max(quick, settings.warmup_max_s + settings.max_s)
 
 
-def _compile_s(cases: Iterable[Case]) -> float:
-    return sum(COMPILE_S for case in cases if backend_info(case.backend).compile_cache)
+def _compile_s(cases: Iterable[Case], rounds: int) -> float:
+    """Longest time for compilations in all processes."""
+    compiled = [case for case in cases if backend_info(case.backend).compile_cache]
+    return len(compiled) * COMPILE_S + (rounds - 1) * _further(compiled) * RECOMPILE_S
 
 
 def _processes(cases: Sequence[Case], rounds: int) -> int:
     """Number of processes. Of a tuned row every setting runs in round 1, and one of them in the others."""
+    return len(cases) + (rounds - 1) * _further(cases)
+
+
+def _further(cases: Sequence[Case]) -> int:
+    """Number of processes of a round after the first, in which a tuned row has only one setting."""
     tried = [case for case in cases if case.tuned]
-    return rounds * (len(cases) - len(tried)) + len(tried) + (rounds - 1) * _tuned_rows(tried)
+    return len(cases) - len(tried) + _tuned_rows(tried)
 
 
 def _tuned_rows(tried: Iterable[Case]) -> int:
@@ -173,8 +185,8 @@ def tuning_in_words(plan: Plan) -> str | None:
     tried = [case for case in plan.cases if case.tuned and case.skip_reason is None]
     if not tried:
         return None
-    quick, slow = _process_s(plan.measurement)
-    time = range_in_words((len(tried) * quick, len(tried) * slow + _compile_s(tried)))
+    quick, slow = _process_s(plan.measurement, tried)
+    time = range_in_words((len(tried) * quick, len(tried) * slow + _compile_s(tried, 1)))
     return (
         f"{len(tried)} settings of {count(_tuned_rows(tried), 'row')} are tried in round 1, {time} of it; the fastest "
         "of a row gets the other rounds"

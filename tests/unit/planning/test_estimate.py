@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from harness.core import store
 from harness.core.schemas import Plan
 from harness.planning.config import parse_config
 from harness.planning.matrix import make_plan
 from harness.planning.schedule import engines_in_words, estimate_s, further_in_words, tuning_in_words
 from tests.synthetic_results import RESNET, matrix, plan_of
+
+PUBLISHED = Path(__file__).resolve().parents[3] / "results" / "published"
 
 
 def plan(**measurement: object) -> Plan:
@@ -28,6 +33,21 @@ def test_the_budget_bounds_further_rounds_and_never_the_planned_ones() -> None:
     assert estimate_s(plan(max_rounds=20, budget_s=1.0))[1] == planned
     assert planned < estimate_s(plan(max_rounds=20, budget_s=planned + 60))[1] < everything
     assert estimate_s(plan(max_rounds=20, budget_s=1e9))[1] == everything
+
+
+@pytest.mark.parametrize(
+    ("folder", "measured_s"),
+    [
+        ("epyc-2-vcpu/2026-11-30-cpu-table", 2017),
+        ("h200/2026-11-30-efficientnet-lite0", 554),
+        ("h200/2026-12-01-cuda-engines-during-exports", 860),
+        ("h200/2026-12-01-efficientnet-lite0", 429),  # 18 of its 20 processes
+    ],
+)
+def test_published_runs_took_no_longer_than_their_plans_say(folder: str, measured_s: float) -> None:
+    """From the start of the first process to that of the last one, without pauses."""
+    low, high = estimate_s(store.load(PUBLISHED / folder / "plan.json", Plan, ""))
+    assert low < measured_s < high < 4 * measured_s
 
 
 @pytest.mark.parametrize(
