@@ -58,7 +58,8 @@ from harness.planning.overrides import LoadOverrides, Overrides, apply_overrides
 from harness.planning.schedule import engines_in_words, further_in_words, time_in_words, tuning_in_words
 from harness.zoo import ModelInfo, model_info
 from harness.zoo.input_files import describe_inputs, length_pairs
-from harness.zoo.model_files import DecoderFacts, facts_of, quantisation_of
+from harness.zoo.model_files import DecoderFacts, facts_of
+from harness.zoo.quantised_files import DEQUANTISED, computes_dequantised, quantisation_of
 from harness.zoo.sources import is_model_file, require_files, with_prefix
 
 T = TypeVar("T")
@@ -171,10 +172,15 @@ def _quantised(config: Config) -> dict[str, Quantisation]:
     kinds = {}
     for entry in config.models:
         prefix, _, reference = entry.name.partition(":")
-        kind = quantisation_of(Path(reference).expanduser()) if prefix == "onnx" else None
+        if prefix != "onnx":
+            continue
+        path = Path(reference).expanduser()
+        kind = quantisation_of(path)
         if kind is not None:
             cli.say(f"{entry.name} is quantised already ({kind}): its rows are int8")
             kinds[entry.name] = kind
+        elif computes_dequantised(path):
+            cli.say(f"{entry.name} is {DEQUANTISED}: its rows are not int8")
     return kinds
 
 

@@ -84,3 +84,10 @@ _WORDS: Mapping[str, tuple[str, ...]] = {
     "fp64": ("double", "tensor(double)", "f64", "float64", "torch.float64"),
 }
 _FLOATING: Mapping[str, str] = {word: name for name, words in _WORDS.items() for word in words}
+
+_QUANTISED = frozenset({"int2", "uint2", "int4", "uint4", "int8", "uint8"})
+
+
+def holds_quantised(file: OnnxArtifact) -> bool:
+    """Whether constants of a file are quantised numbers, which a library may multiply as they are."""
+    return bool(file.dtype_census.keys() & _QUANTISED)

@@ -1,10 +1,9 @@
-"""Facts from a model's own files before a library is imported: the kind of its input, whether it can generate, and
-whether an ONNX file is quantised. `plan` needs no more."""
+"""Facts from a model's own files before a library is imported: the kind of its input, and whether it can generate.
+`plan` needs no more."""
 
 from __future__ import annotations
 
 import json
-import mmap
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from harness.core.errors import MalformedFileError
 from harness.core.safe_files import SizeLimit, read, read_text
-from harness.core.schemas import DecoderKind, Quantisation, Weights
+from harness.core.schemas import DecoderKind, Weights
 from harness.zoo.families import known_duration
 
 if TYPE_CHECKING:
@@ -166,38 +165,3 @@ def too_long(name: str, facts: DecoderFacts, prompt_length: int, new_tokens: int
     else:
         need, subject = prompt_length + new_tokens, f"prompt and output of {prompt_length} + {new_tokens}"
     return f"{subject} need {need} positions, and {name} has {facts.longest}" if need > facts.longest else None
-
-
-_OPERATORS: Mapping[Quantisation, tuple[str, ...]] = {
-    "static": ("QLinearConv", "QLinearMatMul", "QGemm"),
-    "dynamic": ("DynamicQuantizeLinear", "MatMulInteger", "ConvInteger", "DynamicQuantizeMatMul", "QAttention"),
-}
-"""Operators by the kind of the activations' scales: fixed beforehand, or computed while running. A file with only its
-weights quantised (DequantizeLinear, MatMulNBits) computes in floating point and is not among them."""
-_QUANTISES, _READERS = "QuantizeLinear", ("DequantizeLinear", "MatMulInteger", "ConvInteger")
-"""Fixed scales too, where a node reads the quantised numbers. Where none does, they are an output of the file alone,
-such as the pixels of a picture."""
-
-_OP_TYPE = 0x22
-"""Tag of NodeProto.op_type in protobuf's encoding: field 4, with a length (onnx.proto, protobuf.dev/programming-guides/
-encoding). Names of operators are shorter than 128 bytes, so that the length is one byte."""
-
-
-def quantisation_of(path: Path) -> Quantisation | None:
-    """How the file is quantised; None where it is not, or where it cannot be read, which the export reports."""
-    try:
-        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-            present = {
-                name
-                for name in (_QUANTISES, *_READERS, *(name for names in _OPERATORS.values() for name in names))
-                if content.find(_encoded(name)) >= 0
-            }
-    except (OSError, ValueError):  # ValueError: an empty file cannot be mapped
-        return None
-    if _QUANTISES in present and present.intersection(_READERS):
-        return "static"
-    return next((kind for kind, operators in _OPERATORS.items() if present.intersection(operators)), None)
-
-
-def _encoded(operator: str) -> bytes:
-    return bytes((_OP_TYPE, len(operator))) + operator.encode()

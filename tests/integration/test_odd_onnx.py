@@ -59,6 +59,8 @@ def test_odd_files_are_measured_and_have_a_chart_each(own: Folder) -> None:
 @pytest.mark.parametrize(
     "makers",
     [
+        # quantised, but not in pairs of bytes
+        (files.with_bytes, files.with_four_bits),
         # control flow, strings
         pytest.param((files.branching, files.looping, files.words), marks=pytest.mark.slow),
         # shared inputs, a batch in the second axis
@@ -75,6 +77,7 @@ def test_inputs_of_every_kind_are_made_up_and_taken(makers: tuple[Callable[[Path
     assert ran.returncode in (0, 10), ran.stderr
     rows = {(Path(row.model).stem, row.backend): row for row in own.summary().rows}
     assert len(rows) == 2 * len(paths)
+    assert {row.precision for row in rows.values()} == {"fp32"}
     lost = {
         name: row.reason or [flag.detail for flag in row.flags]
         for name, row in rows.items()

@@ -20,8 +20,8 @@ from harness.zoo.inputs import images
 from harness.zoo.inputs.sentences import SOURCE as TEXT_SOURCE
 from harness.zoo.inputs.sentences import passages, token_ids
 from harness.zoo.loaded import Axes, Inputs, Loaded, Request, axes_of_graph
-from harness.zoo.model_files import quantisation_of
 from harness.zoo.onnx.external_data import check_external_data
+from harness.zoo.quantised_files import DEQUANTISED, computes_dequantised, quantisation_of
 from harness.zoo.reference import open_session
 
 _TEXT = ("input_ids", "attention_mask", "token_type_ids")
@@ -70,7 +70,13 @@ def load(request: Request) -> Loaded:
         )
     return Loaded(
         module=None,
-        weight_source=f"{request.info.weight_source}; reference by ONNX Runtime on the CPU without optimisations",
+        weight_source="; ".join(
+            [
+                request.info.weight_source,
+                *([DEQUANTISED] if computes_dequantised(path) else []),
+                "reference by ONNX Runtime on the CPU without optimisations",
+            ]
+        ),
         classifier=False,
         input_names=tuple(entry.name for entry in asked),
         output_names=tuple(entry.name for entry in session.get_outputs()),
