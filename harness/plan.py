@@ -180,7 +180,7 @@ def _quantised(config: Config) -> dict[str, Quantisation]:
             cli.say(f"{entry.name} is quantised already ({kind}): its rows are int8")
             kinds[entry.name] = kind
         elif computes_dequantised(path):
-            cli.say(f"{entry.name} is {DEQUANTISED}: its rows are not int8")
+            cli.say(f"{entry.name} is {DEQUANTISED}: its rows are those of other files")
     return kinds
 
 

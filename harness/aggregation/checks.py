@@ -257,8 +257,8 @@ def unchecked_findings(checks: Mapping[str, Check]) -> list[Finding]:
             "library for a precision that it could not measure."
         )
     if NEW_ANSWERS in unmade:
-        remedies.append("Without answers to new samples grade B is the best.")
-    if unmade - {ABOVE_ROOF, NEW_ANSWERS}:
+        remedies.append("A model without answers to new samples has grade B at best.")
+    if unmade - {ABOVE_ROOF}:
         remedies.append("`make run FORCE=1` measures again with every check that this machine allows.")
     remedy = " ".join(remedies)
     return [finding("B", UNCHECKED, detail, remedy)]
@@ -360,7 +360,7 @@ def check_work(case: Case, records: Sequence[Measured]) -> tuple[list[Finding], 
     interval = repeat_interval(repeats)
     findings = [*_repeats(case, records, interval), *_outputs(case, records), *_inputs(case, records)]
     too_few = _too_few(records, interval)
-    new = [each.new_missing for each in repeats] if any(map(_has_new, repeats)) else []
+    new = [_new_missing(record.repeats) for record in records] if any(map(_has_new, repeats)) else []
     return findings, {
         **({NEW_ANSWERS: combined_check(new)} if new else {}),
         # Too few pairs decide nothing: then the check was made in no round.
@@ -481,6 +481,12 @@ def _repeats_missing(record: Measured) -> str | None:
 def _has_new(repeats: Repeats) -> bool:
     """Whether this check applies: not at the e2e boundary, nor in older records."""
     return bool(repeats.new_l2) or repeats.new_missing is not None
+
+
+def _new_missing(repeats: Repeats | None) -> str | None:
+    if repeats is None or not _has_new(repeats):
+        return _OLD
+    return repeats.new_missing
 
 
 def _too_few(records: Sequence[Measured], interval: Interval | None) -> str | None:

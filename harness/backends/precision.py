@@ -32,7 +32,7 @@ _PRODUCTS = frozenset(
 )
 """Layers of that graph whose precision decides the precision of the whole."""
 
-_INTEGER = frozenset({"i8", "u8"})
+INTEGER = frozenset({"i8", "u8"})
 """In a layer that multiplies these are a quantised network, elsewhere pixels and masks."""
 
 
@@ -44,9 +44,9 @@ def computing_layers(layers: Iterable[tuple[str, str]]) -> dict[str, int]:
     """
     ran = [(kind, precision) for kind, precision in layers if kind not in _NOT_COMPUTED]
     multiplying = [precision for kind, precision in ran if kind in _PRODUCTS]
-    known = [name for name in multiplying if name in _FLOATING or name in _INTEGER]
+    known = [name for name in multiplying if name in _FLOATING or name in INTEGER]
     floating = known or [precision for _, precision in ran if precision in _FLOATING]
-    return dict(Counter("int8" if name in _INTEGER else _FLOATING[name] for name in floating))
+    return dict(Counter("int8" if name in INTEGER else _FLOATING[name] for name in floating))
 
 
 def floating_precision(*evidence: Mapping[str, int]) -> str:
@@ -88,6 +88,6 @@ _FLOATING: Mapping[str, str] = {word: name for name, words in _WORDS.items() for
 _QUANTISED = frozenset({"int2", "uint2", "int4", "uint4", "int8", "uint8"})
 
 
-def holds_quantised(file: OnnxArtifact) -> bool:
-    """Whether constants of a file are quantised numbers, which a library may multiply as they are."""
+def has_integer_weights(file: OnnxArtifact) -> bool:
+    """Whether initializers of a file have integers of few bits, which a library may multiply as they are."""
     return bool(file.dtype_census.keys() & _QUANTISED)

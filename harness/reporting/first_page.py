@@ -98,8 +98,8 @@ class Choice:
 
     @property
     def named(self) -> tuple[Row, ...]:
-        """All rows that may be the fastest, ordered by their medians; where the first has no interval, as after one
-        round, that one alone: any row may be as fast."""
+        """The rows to print: all that may be the fastest, ordered by their medians. Where the first has no interval, as
+        after one round, all others may be as fast: then it alone."""
         if self.without_interval:
             return self.rows[:1]
         return tuple(sorted((*self.rows, *self.flagged), key=median_ns))
@@ -129,7 +129,7 @@ class ModelAnswer:
     @property
     def is_same(self) -> bool:
         """True where no lower precision may be faster."""
-        return self.same.named == self.fastest.named
+        return (self.same.rows, self.same.flagged) == (self.fastest.rows, self.fastest.flagged)
 
 
 @dataclass(frozen=True)

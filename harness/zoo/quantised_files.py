@@ -8,7 +8,7 @@ onnx.proto.
 from __future__ import annotations
 
 import mmap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -23,16 +23,25 @@ _OPERATORS: Mapping[Quantisation, frozenset[str]] = {
 }
 """Operators by the kind of the activations' scales: fixed beforehand, or computed while running."""
 _QUANTISES, _DEQUANTISES = "QuantizeLinear", "DequantizeLinear"
-_READERS = frozenset({_DEQUANTISES, "MatMulInteger", "ConvInteger"})
-"""Fixed scales too, where a node reads the quantised numbers. Where none does, they are an output of the file alone,
-such as the pixels of a picture."""
-_BLOCKED = frozenset({"MatMulNBits", "GatherBlockQuantized"})
+_READERS = frozenset({"MatMulInteger", "ConvInteger"})
+"""Fixed scales too, where the file also quantises its activations to bytes."""
+_PRODUCTS = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
+_CARRIES = frozenset({"Transpose", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity"})
+"""Operators that hand on the numbers of their first input."""
+_BLOCKED = frozenset({"MatMulNBits", "MatMulBnb4", "GatherBlockQuantized", "QMoE"})
 """Operators of ONNX Runtime with quantised weights."""
-
 DEQUANTISED = "quantised, but not to 8 bits on both sides of its products"
 
-_UINT8, _INT8, _INT32 = 2, 3, 6
+_UINT8, _INT8 = 2, 3
 _BYTES = frozenset({_UINT8, _INT8})
+
+
+class _Node(NamedTuple):
+    kind: str
+    inputs: Sequence[str]
+    outputs: Sequence[str]
+    output_type: int | None
+    """Of QuantizeLinear's attribute output_dtype."""
 
 
 @dataclass
@@ -43,46 +52,76 @@ class _Graph:
     constants: dict[str, int] = field(default_factory=dict)
 
 
-class _Node(NamedTuple):
-    kind: str
-    inputs: Sequence[str]
-    output_type: int | None
-    """Of QuantizeLinear's attribute output_dtype."""
-
-
 def quantisation_of(path: Path) -> Quantisation | None:
-    """How the file is quantised to 8 bits; None where it is not, or where it cannot be read, which the export reports.
+    """How the products of the file are quantised to 8 bits; None where they are not, or where the file cannot be read,
+    which the export reports.
 
-    Files with only their weights quantised (DequantizeLinear, MatMulNBits), or with numbers of 16 or 4 bits in their
-    products, compute in floating point: libraries have kernels for pairs of bytes.
+    Libraries have kernels for pairs of bytes: a file with only its weights quantised, or with 16 or 4 bits on a side of
+    its products, computes in floating point. (MatMulNBits with accuracy_level 4 makes bytes of its other side; it
+    counts as weights alone.)
     """
-    graph = _graph_of(path)
-    present = {node.kind for node in graph.nodes}
-    if _QUANTISES in present and present & _READERS:
-        return "static" if _pairs_of_bytes(graph) else None
-    return next((kind for kind, operators in _OPERATORS.items() if present & operators), None)
+    return _quantisation(_graph_of(path))
 
 
 def computes_dequantised(path: Path) -> bool:
-    """Whether a file that quantisation_of does not count as quantised has quantised numbers all the same."""
-    present = {node.kind for node in _graph_of(path).nodes}
-    return quantisation_of(path) is None and bool(present & (_BLOCKED | {_DEQUANTISES}))
+    """Whether a file that quantisation_of does not count as quantised has quantised weights all the same."""
+    graph = _graph_of(path)
+    restored = any(node.kind == _DEQUANTISES and graph.constants.keys() & {*node.inputs[:1]} for node in graph.nodes)
+    return _quantisation(graph) is None and (restored or any(node.kind in _BLOCKED for node in graph.nodes))
 
 
-def _pairs_of_bytes(graph: _Graph) -> bool:
-    weights = {
-        graph.constants[name]
-        for node in graph.nodes
-        if node.kind == _DEQUANTISES
-        for name in node.inputs[:1]
-        if name in graph.constants
-    } - {_INT32}  # biases
-    activations = {
-        (node.output_type or graph.constants.get(node.inputs[2] if len(node.inputs) > 2 else "", _UINT8))
-        for node in graph.nodes
-        if node.kind == _QUANTISES
-    }
-    return bool(activations & _BYTES) and (not weights or bool(weights & _BYTES))
+def _quantisation(graph: _Graph) -> Quantisation | None:
+    present = {node.kind for node in graph.nodes}
+    if _has_static_products(graph, present):
+        return "static"
+    return next((kind for kind, operators in _OPERATORS.items() if present & operators), None)
+
+
+def _has_static_products(graph: _Graph, present: Set[str]) -> bool:
+    made_by = {output: node for node in graph.nodes for output in node.outputs}
+    activations = [node for node in graph.nodes if node.kind == _QUANTISES and not _is_constant(node, graph)]
+    bytes_made = any(_quantised_type(node, graph) in _BYTES for node in activations)
+    if bytes_made and present & _READERS:
+        return True
+    if _DEQUANTISES not in present:
+        return False  # quantised numbers are an output of the file alone, such as the pixels of a picture
+    products = [node for node in graph.nodes if node.kind in _PRODUCTS]
+    if not products:
+        return bytes_made
+    return any(all(_operand_type(name, graph, made_by) in _BYTES for name in node.inputs[:2]) for node in products)
+
+
+def _operand_type(name: str, graph: _Graph, made_by: Mapping[str, _Node]) -> int | None:
+    """The type of the quantised numbers that an input of a product was restored from; None where it was not."""
+    node = _source(name, made_by)
+    if node is None or node.kind != _DEQUANTISES or not node.inputs:
+        return None
+    quantised = node.inputs[0]
+    if quantised in graph.constants:
+        return graph.constants[quantised]
+    source = _source(quantised, made_by)
+    return _quantised_type(source, graph) if source is not None and source.kind == _QUANTISES else None
+
+
+def _source(name: str, made_by: Mapping[str, _Node]) -> _Node | None:
+    """The node that made these numbers."""
+    for _ in made_by:  # no longer than a chain through all nodes: a damaged file may have a circle
+        node = made_by.get(name)
+        if node is None or node.kind not in _CARRIES or not node.inputs:
+            return node
+        name = node.inputs[0]
+    return None
+
+
+def _quantised_type(node: _Node, graph: _Graph) -> int | None:
+    """What a QuantizeLinear gives; None where its zero point is no constant."""
+    if node.output_type is not None:
+        return node.output_type
+    return graph.constants.get(node.inputs[2]) if len(node.inputs) > 2 and node.inputs[2] else _UINT8
+
+
+def _is_constant(node: _Node, graph: _Graph) -> bool:
+    return bool(graph.constants.keys() & {*node.inputs[:1]})
 
 
 def _graph_of(path: Path) -> _Graph:
@@ -97,7 +136,7 @@ def _graph_of(path: Path) -> _Graph:
                     for inner, node_start, node_end in _fields(content, start, end):
                         if inner == 7:
                             _read_node(content, node_start, node_end, graph)
-    except (OSError, ValueError, IndexError):  # ValueError: an empty file cannot be mapped, other text is no UTF-8
+    except (OSError, ValueError, IndexError, RecursionError):  # ValueError: also an empty file, which cannot be mapped
         return _Graph()
     return graph
 
@@ -107,33 +146,55 @@ def _read_graph(content: mmap.mmap, start: int, end: int, graph: _Graph) -> None
         if number == 1:
             _read_node(content, inner, stop, graph)
         elif number == 5:  # initializer
-            kind, name = 0, ""
-            for part, value, last in _fields(content, inner, stop):
-                if part == 2:
-                    kind = value
-                elif part == 8:
-                    name = content[value:last].decode()
+            kind, name = _tensor(content, inner, stop)
             graph.constants[name] = kind
 
 
 def _read_node(content: mmap.mmap, start: int, end: int, graph: _Graph) -> None:
-    kind, inputs, output_type = "", [], None
+    kind, attributes = "", _Attributes()
+    names: dict[int, list[str]] = {1: [], 2: []}  # inputs and outputs
     for number, inner, stop in _fields(content, start, end):
-        if number == 1:
-            inputs.append(content[inner:stop].decode())
+        if number in names:
+            names[number].append(content[inner:stop].decode())
         elif number == 4:
             kind = content[inner:stop].decode()
-        elif number == 5:  # attribute
-            name, value = "", None
-            for part, at, last in _fields(content, inner, stop):
-                if part == 1:
-                    name = content[at:last].decode()
-                elif part == 3:
-                    value = at
-                elif part in (6, 11):  # graphs of If, Loop and Scan
-                    _read_graph(content, at, last, graph)
-            output_type = value if name == "output_dtype" else output_type
-    graph.nodes.append(_Node(kind, inputs, output_type))
+        elif number == 5:
+            _read_attribute(content, inner, stop, attributes, graph)
+    graph.nodes.append(_Node(kind, names[1], names[2], attributes.numbers.get("output_dtype")))
+    if kind == "Constant" and attributes.tensor is not None:
+        graph.constants |= dict.fromkeys(names[2], attributes.tensor)
+
+
+@dataclass
+class _Attributes:
+    """Numbers by name, and the element type of a tensor."""
+
+    numbers: dict[str, int] = field(default_factory=dict)
+    tensor: int | None = None
+
+
+def _read_attribute(content: mmap.mmap, start: int, end: int, attributes: _Attributes, graph: _Graph) -> None:
+    name = ""
+    for number, value, last in _fields(content, start, end):
+        if number == 1:
+            name = content[value:last].decode()
+        elif number == 3:
+            attributes.numbers[name] = value
+        elif number == 5:
+            attributes.tensor = _tensor(content, value, last)[0]
+        elif number in (6, 11):  # graphs of If, Loop and Scan
+            _read_graph(content, value, last, graph)
+
+
+def _tensor(content: mmap.mmap, start: int, end: int) -> tuple[int, str]:
+    """(element type, name)."""
+    kind, name = 0, ""
+    for number, value, last in _fields(content, start, end):
+        if number == 2:
+            kind = value
+        elif number == 8:
+            name = content[value:last].decode()
+    return kind, name
 
 
 def _fields(content: mmap.mmap, at: int, end: int) -> Iterator[tuple[int, int, int]]:
@@ -159,10 +220,11 @@ def _fields(content: mmap.mmap, at: int, end: int) -> Iterator[tuple[int, int, i
 
 def _number(content: mmap.mmap, at: int) -> tuple[int, int]:
     """A number of seven bits a byte, and the place after it."""
-    value = shift = 0
-    while True:
+    value = 0
+    for shift in range(0, 70, 7):
         byte = content[at]
         value |= (byte & 0x7F) << shift
-        at, shift = at + 1, shift + 7
+        at += 1
         if byte < 0x80:
             return value, at
+    raise ValueError("a number of more than ten bytes")

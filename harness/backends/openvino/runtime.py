@@ -10,7 +10,13 @@ import numpy as np
 import openvino as ov
 
 from harness.backends.base import Array, Backend, Batch
-from harness.backends.precision import computing_layers, floating_precision, holds_quantised, precision_of
+from harness.backends.precision import (
+    INTEGER,
+    computing_layers,
+    floating_precision,
+    has_integer_weights,
+    precision_of,
+)
 from harness.core.errors import CaseError
 from harness.core.schemas import Placement, TensorSpec
 
@@ -27,7 +33,7 @@ class OpenVino(Backend):
         """Read the ONNX file and fix its shapes to the case."""
         refuse_strings(self.job.batches[0])
         artifact = self.job.export.onnx["int8" if self.job.case.precision == "int8" else "fp32"]
-        self._quantised = holds_quantised(artifact)
+        self._quantised = has_integer_weights(artifact)
         self._core = ov.Core()
         self._model = self._core.read_model(self.job.folder / artifact.path)
         # Before compiling: the plugin also gives a port the names of nodes that it removes after it.
@@ -119,9 +125,10 @@ class OpenVino(Backend):
         layers = [layer_of(node) for node in self.executed()]
         census = Counter(precision for _, precision in layers)
         ran = computing_layers(layers)
-        # Layers on quantised weights of a file whose rows are not int8 follow the file.
-        follow = "int8" if self._quantised and self.job.case.precision != "int8" else None
-        counted = {name: count for name, count in ran.items() if name != follow}
+        counted = ran
+        if self._quantised and self.job.case.precision != "int8":
+            # In such a file integer layers are expected: the others have the precision of the row.
+            counted = computing_layers(layer for layer in layers if layer[1] not in INTEGER)
         ports = [_types(ports) for ports in (self._compiled.inputs, self._compiled.outputs)]
         read = self._compiled.get_property
         return Placement(

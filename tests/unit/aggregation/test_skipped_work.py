@@ -112,6 +112,8 @@ def test_answers_to_new_samples_are_a_check_of_records_that_know_of_them() -> No
     assert checks(record(1, repeats=answered))["NEW_ANSWERS"] == Check(rounds=1, of=1, missing=None)
     both = checks(record(1, repeats=answered), record(2, repeats=refused))
     assert both["NEW_ANSWERS"] == Check(rounds=1, of=2, missing="why")
+    older = checks(record(1, repeats=answered), record(2), record(3, repeats=None))
+    assert older["NEW_ANSWERS"] == Check(rounds=1, of=3, missing="measured before there was this check")
     assert "NEW_ANSWERS" not in checks(record(1), record(2))
 
 

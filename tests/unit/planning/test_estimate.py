@@ -44,7 +44,7 @@ def test_the_budget_bounds_further_rounds_and_never_the_planned_ones() -> None:
         ("h200/2026-12-01-efficientnet-lite0", 429),  # 18 of its 20 processes
     ],
 )
-def test_published_runs_took_no_longer_than_their_plans_say(folder: str, measured_s: float) -> None:
+def test_these_published_runs_took_no_longer_than_their_plans_say(folder: str, measured_s: float) -> None:
     """From the start of the first process to that of the last one, without pauses."""
     low, high = estimate_s(store.load(PUBLISHED / folder / "plan.json", Plan, ""))
     assert low < measured_s < high < 4 * measured_s

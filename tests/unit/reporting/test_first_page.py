@@ -236,6 +236,16 @@ def test_after_one_round_the_lowest_median_is_named_and_no_winner(rows: Rows, su
     assert "lowest median" not in flagged.text
 
 
+def test_after_one_round_a_lower_precision_may_be_as_fast(rows: Rows, summary: Summary) -> None:
+    exact, less = (
+        row.model_copy(update={"latency_ns": row.latency_ns.model_copy(update={"ci95": None})})
+        for row in (timed(rows[EAGER], 6.43, 6, 7), lossy(rows[OPENVINO], 6.44, 6, 7, top1_agreement=0.9))
+        if row.latency_ns is not None
+    )
+    (found,) = page.answers(summary.model_copy(update={"rows": (exact, less)}))
+    assert not found.is_same
+
+
 def test_an_interval_too_wide_for_digits_is_named_so(rows: Rows, summary: Summary) -> None:
     """`38.1 ±4861%` was printed of a restless machine."""
     wide, sound = timed(rows[OPENVINO], 10, 4, 900, "C"), timed(rows[EAGER], 20, 19.9, 20.1)

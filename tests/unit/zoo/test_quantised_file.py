@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -41,43 +42,100 @@ def test_operators_decide_whether_a_file_is_quantised(
     assert quantisation_of(of_nodes(kinds, tmp_path / "m.onnx")) == expected
 
 
+U8, I8, U16, I4, F8 = (getattr(onnx.TensorProto, name) for name in ("UINT8", "INT8", "UINT16", "INT4", "FLOAT8E4M3FN"))
+
+
+def constant(name: str, kind: int, as_node: bool = False) -> Any:
+    tensor = helper.make_tensor(name, kind, [2], [0, 1])
+    return helper.make_node("Constant", [], [name], value=tensor) if as_node else tensor
+
+
+def quantise(source: str, to: str, kind: int, by_attribute: bool = False) -> list[Any]:
+    """QuantizeLinear and DequantizeLinear."""
+    zero, typed = ([], {"output_dtype": kind}) if by_attribute else ([f"zero{kind}"], {})
+    return [
+        helper.make_node("QuantizeLinear", [source, "s", *zero], [f"q{to}"], **typed),
+        helper.make_node("DequantizeLinear", [f"q{to}", "s", *zero], [to]),
+    ]
+
+
+def product(*inputs: str) -> Any:
+    return helper.make_node("MatMul", list(inputs), ["y"])
+
+
+WEIGHTS = helper.make_node("DequantizeLinear", ["w", "s"], ["v"])
+TURNED = helper.make_node("Transpose", ["v"], ["vt"])
+
+
+def saved(path: Path, nodes: list[Any], weights: int = I8, as_node: bool = False) -> Path:
+    constants = [
+        constant("w", weights, as_node),
+        *(constant(f"zero{kind}", kind, as_node) for kind in (U8, I8, U16, F8)),
+    ]
+    made = constants if as_node else []
+    shape = [files.info("x", ["N", 2])], [files.info("y", ["N", 2])]
+    graph = helper.make_graph([*made, *nodes], "g", *shape, [] if as_node else constants)
+    onnx.save(helper.make_model(graph), path)
+    return path
+
+
+@pytest.mark.parametrize("as_node", [False, True], ids=["initializers", "nodes"])
 @pytest.mark.parametrize(
-    ("activations", "weights", "expected"),
+    ("nodes", "weights", "expected"),
     [
-        (onnx.TensorProto.UINT8, onnx.TensorProto.INT8, "static"),
-        (onnx.TensorProto.INT8, onnx.TensorProto.INT8, "static"),
-        (onnx.TensorProto.UINT16, onnx.TensorProto.INT8, None),
-        (onnx.TensorProto.INT8, onnx.TensorProto.INT4, None),
-        (onnx.TensorProto.FLOAT8E4M3FN, onnx.TensorProto.FLOAT8E4M3FN, None),
-        (None, onnx.TensorProto.UINT4, None),
+        ([*quantise("x", "d", U8), WEIGHTS, product("d", "v")], I8, "static"),
+        ([*quantise("x", "d", U8, by_attribute=True), WEIGHTS, product("d", "v")], I8, "static"),
+        ([*quantise("x", "d", I8), WEIGHTS, TURNED, product("d", "vt")], I8, "static"),
+        ([*quantise("x", "d", I8), *quantise("w", "v", I8), product("d", "v")], onnx.TensorProto.FLOAT, "static"),
+        ([*quantise("x", "d", U16), WEIGHTS, product("d", "v")], I8, None),
+        ([*quantise("x", "d", U16, by_attribute=True), WEIGHTS, product("d", "v")], I8, None),
+        ([*quantise("x", "d", I8), WEIGHTS, product("d", "v")], I4, None),
+        ([*quantise("x", "d", F8), WEIGHTS, product("d", "v")], F8, None),
+        ([WEIGHTS, product("x", "v")], I4, None),
+        ([WEIGHTS, product("x", "v"), *quantise("y", "z", U8)], I8, None),
+        ([*quantise("w", "v", I8), product("x", "v")], onnx.TensorProto.FLOAT, None),
+        ([*quantise("x", "d", U16), WEIGHTS, product("d", "v"), *quantise("y", "z", U8)], I8, None),
+        ([*quantise("x", "d", U16), helper.make_node("MatMulInteger", ["b", "w"], ["y"])], I8, "dynamic"),
     ],
 )
-@pytest.mark.parametrize("by_attribute", [False, True])
 def test_only_products_of_bytes_make_a_file_int8(
-    activations: int | None, weights: int, expected: Quantisation | None, by_attribute: bool, tmp_path: Path
+    nodes: list[Any], weights: int, expected: Quantisation | None, as_node: bool, tmp_path: Path
 ) -> None:
-    def constant(name: str, kind: int) -> onnx.TensorProto:
-        return helper.make_tensor(name, kind, [2], [0, 1])
+    assert quantisation_of(saved(tmp_path / "m.onnx", nodes, weights, as_node)) == expected
 
-    zero = [] if by_attribute or activations is None else [constant("zero", activations)]
-    typed = {"output_dtype": activations} if by_attribute else {}
-    nodes = [
-        *(
-            []
-            if activations is None
-            else [helper.make_node("QuantizeLinear", ["x", "s", *(["zero"] if zero else [])], ["q"], **typed)]
-        ),
-        helper.make_node("DequantizeLinear", ["q", "s"], ["d"]),
-        helper.make_node("DequantizeLinear", ["w", "s"], ["v"]),
-        helper.make_node("DequantizeLinear", ["bias", "s"], ["c"]),
-        helper.make_node("MatMul", ["d", "v"], ["y"]),
-    ]
-    constants = [*zero, constant("w", weights), constant("bias", onnx.TensorProto.INT32)]
-    graph = helper.make_graph(nodes, "g", [files.info("x", ["N", 2])], [files.info("y", ["N", 2])], constants)
-    path = tmp_path / "m.onnx"
-    onnx.save(helper.make_model(graph), path)
-    assert quantisation_of(path) == expected
-    assert computes_dequantised(path) is (expected is None)
+
+def test_quantised_weights_that_make_no_int8_rows_are_named(tmp_path: Path) -> None:
+    assert computes_dequantised(saved(tmp_path / "weights.onnx", [WEIGHTS, product("x", "v")]))
+    assert not computes_dequantised(
+        saved(tmp_path / "int8.onnx", [*quantise("x", "d", U8), WEIGHTS, product("d", "v")])
+    )
+    pixels = helper.make_node("DequantizeLinear", ["x", "s"], ["d"])
+    assert not computes_dequantised(saved(tmp_path / "pixels.onnx", [pixels, product("d", "w")]))
+
+
+def test_a_damaged_file_is_not_quantised(tmp_path: Path) -> None:
+    whole = saved(tmp_path / "m.onnx", [*quantise("x", "d", U8), WEIGHTS, product("d", "v")]).read_bytes()
+    for content in (b"no message" * 100, b"\xff" * 1_000_000, whole[:-20], whole[20:]):
+        (tmp_path / "damaged.onnx").write_bytes(content)
+        assert quantisation_of(tmp_path / "damaged.onnx") is None
+        assert not computes_dequantised(tmp_path / "damaged.onnx")
+
+
+def test_a_file_of_too_many_graphs_in_graphs_is_not_quantised(tmp_path: Path) -> None:
+    def message(number: int, content: bytes) -> bytes:
+        length, digits = len(content), bytearray()
+        while length > 127:
+            digits.append(length & 0x7F | 0x80)
+            length >>= 7
+        return bytes((number << 3 | 2, *digits, length)) + content
+
+    graph = message(1, message(4, b"QLinearMatMul"))
+    (tmp_path / "flat.onnx").write_bytes(message(7, graph))
+    assert quantisation_of(tmp_path / "flat.onnx") == "static"
+    for _ in range(600):
+        graph = message(1, message(5, message(6, graph)))
+    (tmp_path / "deep.onnx").write_bytes(message(7, graph))
+    assert quantisation_of(tmp_path / "deep.onnx") is None
 
 
 def test_a_name_that_only_reads_like_an_operator_does_not(tmp_path: Path) -> None:
@@ -89,9 +147,6 @@ def test_an_unreadable_file_is_not_quantised(tmp_path: Path) -> None:
     assert quantisation_of(tmp_path / "empty.onnx") is None
     assert quantisation_of(tmp_path / "absent.onnx") is None
     assert quantisation_of(tmp_path) is None
-    (tmp_path / "text.onnx").write_text("no message" * 100)
-    assert quantisation_of(tmp_path / "text.onnx") is None
-    assert not computes_dequantised(tmp_path / "text.onnx")
 
 
 def test_its_cases_are_int8_once_for_every_precision_of_the_blocks() -> None:
