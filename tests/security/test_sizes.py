@@ -74,7 +74,7 @@ OWN_FILES = {
         "harness.zoo.reference",
         "harness.zoo.onnx.variants",
         "harness.zoo.families.own_onnx",
-        "harness.zoo.model_files",
+        "harness.zoo.quantised_files",
     ),
     "opened from memory or to be written, or npz of a limited size": (
         "harness.compare",
