@@ -107,8 +107,10 @@ class Choice:
     @property
     def without_interval(self) -> bool:
         """True where only the medians say which row is the fastest."""
-        rivals = self.rows[1:] and not self.flagged
-        return bool(rivals) and self.rows[0].latency_ns is not None and self.rows[0].latency_ns.ci95 is None
+        if len(self.rows) < 2 or self.flagged:
+            return False
+        latency = self.rows[0].latency_ns
+        return latency is not None and latency.ci95 is None
 
 
 @dataclass(frozen=True)
@@ -339,8 +341,10 @@ def fastest_in_words(choice: Choice, name: Callable[[Row], str]) -> str:
     if not choice.others:
         return f"{name(first)} {_time(first)}{_speedup(first)} (only row{', grade C' if choice.flagged else ''})"
     if len(choice.named) == 1 and choice.rows:
-        why = "not measured in turn with all others" if choice.apart else "others are grade C or F"
-        why = "lowest median, no interval" if choice.without_interval else why
+        if choice.without_interval:
+            why = "lowest median, no interval"
+        else:
+            why = "not measured in turn with all others" if choice.apart else "others are grade C or F"
         return f"{name(first)} {_time(first)}{_speedup(first)} ({why})"
     if not choice.flagged:
         times = dict.fromkeys((_time(first), _time(choice.named[-1])))

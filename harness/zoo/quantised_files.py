@@ -66,7 +66,7 @@ def quantisation_of(path: Path) -> Quantisation | None:
 def computes_dequantised(path: Path) -> bool:
     """Whether a file that quantisation_of does not count as quantised has quantised weights all the same."""
     graph = _graph_of(path)
-    restored = any(node.kind == _DEQUANTISES and graph.constants.keys() & {*node.inputs[:1]} for node in graph.nodes)
+    restored = any(node.kind == _DEQUANTISES and _reads_constant(node, graph) for node in graph.nodes)
     return _quantisation(graph) is None and (restored or any(node.kind in _BLOCKED for node in graph.nodes))
 
 
@@ -79,7 +79,7 @@ def _quantisation(graph: _Graph) -> Quantisation | None:
 
 def _has_static_products(graph: _Graph, present: Set[str]) -> bool:
     made_by = {output: node for node in graph.nodes for output in node.outputs}
-    activations = [node for node in graph.nodes if node.kind == _QUANTISES and not _is_constant(node, graph)]
+    activations = [node for node in graph.nodes if node.kind == _QUANTISES and not _reads_constant(node, graph)]
     bytes_made = any(_quantised_type(node, graph) in _BYTES for node in activations)
     if bytes_made and present & _READERS:
         return True
@@ -120,7 +120,7 @@ def _quantised_type(node: _Node, graph: _Graph) -> int | None:
     return graph.constants.get(node.inputs[2]) if len(node.inputs) > 2 and node.inputs[2] else _UINT8
 
 
-def _is_constant(node: _Node, graph: _Graph) -> bool:
+def _reads_constant(node: _Node, graph: _Graph) -> bool:
     return bool(graph.constants.keys() & {*node.inputs[:1]})
 
 
