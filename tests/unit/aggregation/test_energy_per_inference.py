@@ -9,7 +9,7 @@ import pytest
 from harness.aggregation.energy_per_inference import EnergySpent, Meter, energy_of, metered_cases, settings_with_window
 from harness.core.errors import CaseError
 from harness.core.host.gpu import GpuHandle, facts_of
-from harness.core.schemas import Block, Case, Measured, Measurement, Stops
+from harness.core.schemas import Block, Case, Measured, Measurement, OutputsTime, Stops
 from tests.fixtures.nvml import FakeNvml
 from tests.synthetic_results import EFFICIENTNET, case_of, measured
 
@@ -73,6 +73,29 @@ def test_copies_of_large_outputs_between_the_blocks_hold_nothing_up() -> None:
     spent = EnergySpent(energy_j=3_000.0, window_ns=len(blocks) * (block_ns + copy_ns))
     changed = record(1_000).model_copy(update={"blocks": tuple(blocks)})
     assert energy_of(changed, 128, spent, IDLE, GPU).batches == 600 * len(blocks)
+
+
+@pytest.mark.parametrize(
+    ("copies_s", "window_s", "accepted"),
+    [
+        ((0.0598, 0.0632), 5.1, True),  # DistilBERT, batch 128, in torch.compile on an H200
+        ((0.0598, 0.0632), 5.3, False),  # held up for 0.2 s more
+        ((0.0598, 0.2632), 5.3, False),  # held up while it copied
+        ((0.5, 0.5), 6.0, False),  # copies alone are more than a tenth
+    ],
+)
+def test_known_copies_of_outputs_hold_nothing_up(copies_s: tuple[float, ...], window_s: float, accepted: bool) -> None:
+    changes = {
+        "blocks": (Block(iterations=1058, wall_ns=3_687_124_843), Block(iterations=360, wall_ns=1_252_122_682)),
+        "outputs_time": OutputsTime(outputs_ns=tuple(int(s * S) for s in copies_s), copy_ns=(18_000_000,), arrays=1),
+    }
+    changed = record(1_418).model_copy(update=changes)
+    spent = EnergySpent(energy_j=3_400.0, window_ns=int(window_s * S))
+    if accepted:
+        assert energy_of(changed, 128, spent, IDLE, GPU).batches == 1_418
+    else:
+        with pytest.raises(CaseError, match="lie between its blocks"):
+            energy_of(changed, 128, spent, IDLE, GPU)
 
 
 def case(**changes: Any) -> Case:
