@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 
 from harness.core import store
-from harness.core.schemas import Summary
+from harness.core.schemas import Row, Summary
 from harness.profiling.read_profiles import Profiled
 from harness.reporting.html.page import page
 from harness.reporting.html.profile_section import RunProfiles
@@ -64,7 +65,33 @@ def profiles(one_model: Summary) -> RunProfiles:
 
 @pytest.fixture(scope="session")
 def address(one_model: Summary, profiles: RunProfiles, tmp_path_factory: pytest.TempPathFactory) -> str:
-    path = tmp_path_factory.mktemp("page") / "report.html"
-    compared = with_itself(one_model, "latency_p50<1ms")
-    path.write_text(page(one_model, profile=PROFILE_TABLES, profiled=profiles, comparison=compared))
+    return _written(one_model, profiles, tmp_path_factory)
+
+
+@pytest.fixture(scope="session")
+def varied_address(one_model: Summary, profiles: RunProfiles, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The same page without the rows that look like others: of each kind the first two are in it."""
+    seen, kept = Counter[object](), list[Row]()
+    for row in one_model.rows:
+        kinds = {*_kinds(row)}
+        if any(seen[kind] < 2 for kind in kinds):
+            kept.append(row)
+            seen.update(kinds)
+    return _written(one_model.model_copy(update={"rows": tuple(kept)}), profiles, tmp_path_factory)
+
+
+def _kinds(row: Row) -> Iterator[object]:
+    """What makes a row look different: its setting, batch, status, grade and flags, a figure that is absent."""
+    yield row.backend, row.precision, row.setting
+    yield row.batch_size
+    yield row.status, row.grade
+    yield from (flag.name for flag in row.flags)
+    if row.latency_ns is not None:
+        yield "absent", *(name for name, value in row.latency_ns if value is None)
+
+
+def _written(summary: Summary, profiles: RunProfiles, factory: pytest.TempPathFactory) -> str:
+    path = factory.mktemp("page") / "report.html"
+    compared = with_itself(summary, "latency_p50<1ms")
+    path.write_text(page(summary, profile=PROFILE_TABLES, profiled=profiles, comparison=compared))
     return path.as_uri()
