@@ -105,6 +105,14 @@ def test_bench_stops_at_the_stage_that_fails_with_its_exit_code(tmp_path: Path) 
     }
 
 
+@pytest.fixture(scope="module")
+def planned(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a plan, which no test changes."""
+    folder = tmp_path_factory.mktemp("planned")
+    assert _stage_itself("plan", *bench(folder)[1:5]).returncode == 0
+    return folder
+
+
 @pytest.mark.parametrize(
     ("codes", "expected"),
     [
@@ -117,10 +125,9 @@ def test_bench_stops_at_the_stage_that_fails_with_its_exit_code(tmp_path: Path) 
     ],
 )
 def test_cases_that_fail_are_reported_and_anything_else_ends_it(
-    codes: dict[str, int], expected: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    codes: dict[str, int], expected: int, planned: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    options = bench(tmp_path)
-    assert _stage_itself("plan", *options[1:5]).returncode == 0
+    options = bench(planned)
     called: list[str] = []
 
     def stage(name: str, _: Sequence[str]) -> int:
