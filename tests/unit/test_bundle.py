@@ -5,8 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,6 +19,7 @@ from harness.core.errors import MalformedFileError, MissingInputError, UsageErro
 from harness.core.layout import BUNDLE_MANIFEST, Models, Results
 from harness.core.schemas import Bundle, Plan
 from harness.core.seal import sealed, unsealed
+from tests.fixtures.forked import run_command_forked
 from tests.synthetic_results import ENVIRONMENT_ID, MINILM, Synthetic, export_record, failed, matrix, named
 
 Files = dict[str, bytes]
@@ -64,6 +67,13 @@ def packed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Files]:
     """A run that no test changes, and its bundle's files."""
     run = Run(tmp_path_factory.mktemp("run"))
     return run, run.pack()
+
+
+@pytest.fixture
+def forked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The stages of verify are forks; test_a_whole_bundle_verifies and the integration tests start them as users do."""
+    patched = SimpleNamespace(run=run_command_forked, TimeoutExpired=subprocess.TimeoutExpired)
+    monkeypatch.setattr(verify, "subprocess", patched)
 
 
 @pytest.fixture
@@ -119,6 +129,7 @@ def test_the_bundle_has_everything_that_the_report_was_made_of(packed: tuple[Run
     assert set(files) == expected | {BUNDLE_MANIFEST, "constraints.txt"}
 
 
+@pytest.mark.usefixtures("forked")
 def test_nothing_that_is_passed_on_names_a_folder_of_this_machine(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -162,6 +173,7 @@ def test_the_manifest_says_which_code_and_which_command(tmp_path: Path) -> None:
     assert (manifest.plan_id, manifest.git_dirty is None) == (run.plan_id, manifest.git_commit is None)
 
 
+@pytest.mark.usefixtures("forked")
 def test_the_record_of_an_export_comes_from_the_results(tmp_path: Path) -> None:
     run = Run(tmp_path)
     store.save(run.results.export(MINILM.name).record, export_record(MINILM))
@@ -269,6 +281,7 @@ def test_damage_is_named(copy: Run, packed: tuple[Run, Files], damage: Callable[
     assert words in said or all(part in said for part in words.split(".*"))
 
 
+@pytest.mark.usefixtures("forked")
 @pytest.mark.parametrize(
     ("forgery", "words"),
     [
