@@ -10,6 +10,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -220,6 +221,13 @@ def test_the_hint_of_a_stage_is_a_command_that_make_takes(tmp_path: Path) -> Non
 # --- every text of the code ---------------------------------------------------------------------------------------
 
 
+@cache
+def _texts_of_the_code() -> tuple[tuple[Path, str], ...]:
+    """(module, text) of every text, read once for all tests of this file."""
+    paths = sorted((ROOT / "harness").rglob("*.py"))
+    return tuple((path, text) for path in paths for text in _texts(ast.parse(path.read_text())))
+
+
 def _texts(tree: ast.AST) -> Iterator[str]:
     """The strings of a module, without its documentation; `x` in place of what an f-string fills in."""
     documentation = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
@@ -246,14 +254,13 @@ OF_MAKE_ALONE = re.compile("make (?:clean|image-[a-z-]+)|WHERE=[a-z]+")
 @pytest.mark.parametrize("front", ["inferometer", "module", "api"])
 def test_no_text_of_the_code_keeps_the_words_of_make(front: Front) -> None:
     kept = []
-    for path in sorted((ROOT / "harness").rglob("*.py")):
+    for path, text in _texts_of_the_code():
         if path.name in ("hints.py", "pipeline.py"):  # the tables of these words
             continue
-        for text in _texts(ast.parse(path.read_text())):
-            printed = OF_MAKE_ALONE.sub("", typed(text, HintContext(front)))
-            # A word alone is a key of a table.
-            if text not in BY_NAME and ITS_WORDS.search(printed):
-                kept.append(f"{path.relative_to(ROOT)}: {printed}")
+        printed = OF_MAKE_ALONE.sub("", typed(text, HintContext(front)))
+        # A word alone is a key of a table.
+        if text not in BY_NAME and ITS_WORDS.search(printed):
+            kept.append(f"{path.relative_to(ROOT)}: {printed}")
     assert kept == []
 
 
@@ -261,12 +268,11 @@ def test_no_command_in_a_text_loses_a_variable() -> None:
     """A variable that a command does not take would be left out of its options."""
     commands = re.compile(r"make ([a-z-]+)((?: [A-Z_]+=(?:<[^>]*>|'[^']*'|[^\s`.;,<]+))+)")
     lost = []
-    for path in sorted((ROOT / "harness").rglob("*.py")):
-        for text in _texts(ast.parse(path.read_text())):
-            for command in commands.finditer(text):
-                printed = typed(command[0], HintContext("inferometer"))
-                given = re.findall(r"([A-Z_]+)=", command[2])
-                lost += [f"{path.name}: {printed}: {name}" for name in given if BY_NAME[name].option not in printed]
+    for path, text in _texts_of_the_code():
+        for command in commands.finditer(text):
+            printed = typed(command[0], HintContext("inferometer"))
+            given = re.findall(r"([A-Z_]+)=", command[2])
+            lost += [f"{path.name}: {printed}: {name}" for name in given if BY_NAME[name].option not in printed]
     assert lost == []
 
 
