@@ -37,24 +37,43 @@ def results(tmp_path: Path, summary: Summary) -> Results:
     return result
 
 
+@pytest.fixture(scope="module")
+def reported(tmp_path_factory: pytest.TempPathFactory, summary: Summary) -> Results:
+    """The summary with its whole report, where the charts of an earlier report lay. Tests only read it."""
+    result = Results(tmp_path_factory.mktemp("reported"))
+    store.save(result.summary, summary)
+    result.charts.mkdir()
+    (result.charts / "of-an-earlier-report.png").write_bytes(b"")
+    run(result)
+    return result
+
+
+@pytest.fixture
+def again(reported: Results, tmp_path: Path) -> Results:
+    """A copy of it, with the times of its files, to be reported again."""
+    return Results(shutil.copytree(reported.root, tmp_path / "again"))
+
+
 def run(results: Results, *options: str) -> str:
     """Both files, one after the other."""
     report.stage(["--results", str(results.root), *options])
+    return texts(results)
+
+
+def texts(results: Results) -> str:
     return results.report.read_text() + results.report_details.read_text()
 
 
-def test_the_whole_report(results: Results) -> None:
-    run(results)
-    for path in (results.report, results.report_details):
+def test_the_whole_report(reported: Results) -> None:
+    for path in (reported.report, reported.report_details):
         text, golden = path.read_text(), GOLDEN / path.name
         if os.environ.get("UPDATE_GOLDEN") == "1":
             golden.write_text(text)
         assert text == golden.read_text(), f"{path.name} differs; look at it, then UPDATE_GOLDEN=1 pytest tests/unit"
 
 
-def test_the_first_page_is_a_page_and_its_links_lead_somewhere(results: Results) -> None:
-    run(results)
-    page, details = results.report.read_text(), results.report_details.read_text()
+def test_the_first_page_is_a_page_and_its_links_lead_somewhere(reported: Results) -> None:
+    page, details = reported.report.read_text(), reported.report_details.read_text()
     assert len(page.encode()) < 20_000 < len(details.encode())
     assert len(page.split("![")[0].splitlines()) < 20, "the answers, above the chart"
     anchors = {line[3:].lower().replace(" ", "-") for line in details.splitlines() if line.startswith("## ")}
@@ -64,13 +83,11 @@ def test_the_first_page_is_a_page_and_its_links_lead_somewhere(results: Results)
     assert "](report.md)" in details
 
 
-def test_every_chart_that_is_linked_exists_and_none_else(results: Results) -> None:
-    results.charts.mkdir()
-    (results.charts / "of-an-earlier-report.png").write_bytes(b"")
-    text = run(results)
-    drawn = sorted(path.name for path in results.charts.glob("*.png"))
+def test_every_chart_that_is_linked_exists_and_none_else(reported: Results) -> None:
+    text = texts(reported)
+    drawn = sorted(path.name for path in reported.charts.glob("*.png"))
     assert len(drawn) == 5
-    assert sorted(path.name for path in results.charts.iterdir() if path.name not in drawn) == [
+    assert sorted(path.name for path in reported.charts.iterdir() if path.name not in drawn) == [
         name.replace(".png", ".svg") for name in drawn
     ]
     assert sorted(line.split("charts/")[1].rstrip(")") for line in text.splitlines() if line.startswith("![")) == drawn
@@ -81,11 +98,11 @@ def test_without_charts(results: Results) -> None:
     assert not list(results.root.glob("charts/*"))
 
 
-def test_plain_charts_have_neither_title_nor_caption(results: Results) -> None:
-    text = run(results)
-    whole = {path.name: path.stat().st_size for path in results.charts.iterdir()}
-    assert run(results, "--plain-charts") == text
-    plain = {path.name: path.stat().st_size for path in results.charts.iterdir()}
+def test_plain_charts_have_neither_title_nor_caption(again: Results) -> None:
+    text = texts(again)
+    whole = {path.name: path.stat().st_size for path in again.charts.iterdir()}
+    assert run(again, "--plain-charts") == text
+    plain = {path.name: path.stat().st_size for path in again.charts.iterdir()}
     assert set(plain) == set(whole)
     assert all(plain[name] < whole[name] for name in whole)
 
@@ -95,11 +112,10 @@ def test_charts_can_be_turned_off_in_the_configuration(results: Results, summary
     assert "![" not in run(results)
 
 
-def test_a_second_report_leaves_unchanged_files_alone(results: Results) -> None:
-    run(results)
-    before = {path: path.stat().st_mtime_ns for path in results.charts.iterdir()}
-    run(results)
-    assert {path: path.stat().st_mtime_ns for path in results.charts.iterdir()} == before
+def test_a_second_report_leaves_unchanged_files_alone(again: Results) -> None:
+    before = {path: path.stat().st_mtime_ns for path in again.charts.iterdir()}
+    run(again)
+    assert {path: path.stat().st_mtime_ns for path in again.charts.iterdir()} == before
 
 
 def test_it_prints_where_the_report_lies_and_the_table_only_on_request(
