@@ -59,7 +59,7 @@ from harness.planning.schedule import engines_in_words, further_in_words, time_i
 from harness.zoo import ModelInfo, model_info
 from harness.zoo.input_files import describe_inputs, length_pairs
 from harness.zoo.model_files import DecoderFacts, facts_of
-from harness.zoo.quantised_files import DEQUANTISED, computes_dequantised, quantisation_of
+from harness.zoo.quantised_files import DEQUANTISED, quantisation_of
 from harness.zoo.sources import is_model_file, require_files, with_prefix
 
 T = TypeVar("T")
@@ -169,18 +169,17 @@ def _left_out_lines(blocks: Sequence[str], config: Config, plan: Plan) -> list[s
 
 def _quantised(config: Config) -> dict[str, Quantisation]:
     """Quantisation of the user's ONNX files, for those that are quantised."""
-    kinds = {}
+    kinds: dict[str, Quantisation] = {}
     for entry in config.models:
         prefix, _, reference = entry.name.partition(":")
         if prefix != "onnx":
             continue
-        path = Path(reference).expanduser()
-        kind = quantisation_of(path)
-        if kind is not None:
+        kind = quantisation_of(Path(reference).expanduser())
+        if kind == "weights":
+            cli.say(f"{entry.name} is {DEQUANTISED}: its rows are those of other files")
+        elif kind is not None:
             cli.say(f"{entry.name} is quantised already ({kind}): its rows are int8")
             kinds[entry.name] = kind
-        elif computes_dequantised(path):
-            cli.say(f"{entry.name} is {DEQUANTISED}: its rows are those of other files")
     return kinds
 
 

@@ -11,9 +11,13 @@ import mmap
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from harness.core.schemas import Quantisation
+
+FileQuantisation = Quantisation | Literal["weights"]
+"""`static`, `dynamic`: 8 bits on both sides of the products, by the kind of the activations' scales. `weights`:
+quantised weights, and products in floating point."""
 
 _OPERATORS: Mapping[Quantisation, frozenset[str]] = {
     "static": frozenset({"QLinearConv", "QLinearMatMul", "QGemm"}),
@@ -52,22 +56,17 @@ class _Graph:
     constants: dict[str, int] = field(default_factory=dict)
 
 
-def quantisation_of(path: Path) -> Quantisation | None:
-    """How the products of the file are quantised to 8 bits; None where they are not, or where the file cannot be read,
-    which the export reports.
+def quantisation_of(path: Path) -> FileQuantisation | None:
+    """How the file is quantised; None where it is not, or where it cannot be read, which the export reports.
 
     Libraries have kernels for pairs of bytes: a file with only its weights quantised, or with 16 or 4 bits on a side of
     its products, computes in floating point. (MatMulNBits with accuracy_level 4 makes bytes of its other side; it
     counts as weights alone.)
     """
-    return _quantisation(_graph_of(path))
-
-
-def computes_dequantised(path: Path) -> bool:
-    """Whether a file that quantisation_of does not count as quantised has quantised weights all the same."""
     graph = _graph_of(path)
     restored = any(node.kind == _DEQUANTISES and _reads_constant(node, graph) for node in graph.nodes)
-    return _quantisation(graph) is None and (restored or any(node.kind in _BLOCKED for node in graph.nodes))
+    weights = restored or any(node.kind in _BLOCKED for node in graph.nodes)
+    return _quantisation(graph) or ("weights" if weights else None)
 
 
 def _quantisation(graph: _Graph) -> Quantisation | None:

@@ -21,7 +21,7 @@ from harness.zoo.inputs.sentences import SOURCE as TEXT_SOURCE
 from harness.zoo.inputs.sentences import passages, token_ids
 from harness.zoo.loaded import Axes, Inputs, Loaded, Request, axes_of_graph
 from harness.zoo.onnx.external_data import check_external_data
-from harness.zoo.quantised_files import DEQUANTISED, computes_dequantised, quantisation_of
+from harness.zoo.quantised_files import DEQUANTISED, quantisation_of
 from harness.zoo.reference import open_session
 
 _TEXT = ("input_ids", "attention_mask", "token_type_ids")
@@ -68,12 +68,13 @@ def load(request: Request) -> Loaded:
             f"{path} has {f'no input with a batch axis: {bare}' if bare else 'no inputs'}.",
             "Export it with the batch as an axis of one input at least.",
         )
+    quantisation = quantisation_of(path)
     return Loaded(
         module=None,
         weight_source="; ".join(
             [
                 request.info.weight_source,
-                *([DEQUANTISED] if computes_dequantised(path) else []),
+                *([DEQUANTISED] if quantisation == "weights" else []),
                 "reference by ONNX Runtime on the CPU without optimisations",
             ]
         ),
@@ -87,7 +88,7 @@ def load(request: Request) -> Loaded:
         onnx_file=path,
         fixed_batch=_fixed_batch(asked, axes),
         usual_batch=1,
-        quantised=quantisation_of(path),
+        quantised=None if quantisation == "weights" else quantisation,
     )
 
 

@@ -11,10 +11,12 @@ onnx = pytest.importorskip("onnx")
 
 from onnx import helper  # noqa: E402
 
-from harness.core.schemas import Quantisation  # noqa: E402
 from harness.planning.config import parse_config  # noqa: E402
 from harness.planning.matrix import make_plan  # noqa: E402
-from harness.zoo.quantised_files import computes_dequantised, quantisation_of  # noqa: E402
+from harness.zoo import model_info, quantised_files  # noqa: E402
+from harness.zoo.families import own_onnx  # noqa: E402
+from harness.zoo.loaded import Request  # noqa: E402
+from harness.zoo.quantised_files import FileQuantisation, quantisation_of  # noqa: E402
 from tests.fixtures import odd_onnx as files  # noqa: E402
 
 
@@ -37,7 +39,7 @@ def of_nodes(kinds: str, path: Path) -> Path:
     ],
 )
 def test_operators_decide_whether_a_file_is_quantised(
-    kinds: str, expected: Quantisation | None, tmp_path: Path
+    kinds: str, expected: FileQuantisation | None, tmp_path: Path
 ) -> None:
     assert quantisation_of(of_nodes(kinds, tmp_path / "m.onnx")) == expected
 
@@ -87,30 +89,42 @@ def saved(path: Path, nodes: list[Any], weights: int = I8, as_node: bool = False
         ([*quantise("x", "d", U8, by_attribute=True), WEIGHTS, product("d", "v")], I8, "static"),
         ([*quantise("x", "d", I8), WEIGHTS, TURNED, product("d", "vt")], I8, "static"),
         ([*quantise("x", "d", I8), *quantise("w", "v", I8), product("d", "v")], onnx.TensorProto.FLOAT, "static"),
-        ([*quantise("x", "d", U16), WEIGHTS, product("d", "v")], I8, None),
-        ([*quantise("x", "d", U16, by_attribute=True), WEIGHTS, product("d", "v")], I8, None),
-        ([*quantise("x", "d", I8), WEIGHTS, product("d", "v")], I4, None),
-        ([*quantise("x", "d", F8), WEIGHTS, product("d", "v")], F8, None),
-        ([WEIGHTS, product("x", "v")], I4, None),
-        ([WEIGHTS, product("x", "v"), *quantise("y", "z", U8)], I8, None),
+        ([*quantise("x", "d", U16), WEIGHTS, product("d", "v")], I8, "weights"),
+        ([*quantise("x", "d", U16, by_attribute=True), WEIGHTS, product("d", "v")], I8, "weights"),
+        ([*quantise("x", "d", I8), WEIGHTS, product("d", "v")], I4, "weights"),
+        ([*quantise("x", "d", F8), WEIGHTS, product("d", "v")], F8, "weights"),
+        ([WEIGHTS, product("x", "v")], I4, "weights"),
+        ([WEIGHTS, product("x", "v"), *quantise("y", "z", U8)], I8, "weights"),
         ([*quantise("w", "v", I8), product("x", "v")], onnx.TensorProto.FLOAT, None),
-        ([*quantise("x", "d", U16), WEIGHTS, product("d", "v"), *quantise("y", "z", U8)], I8, None),
+        ([*quantise("x", "d", U16), WEIGHTS, product("d", "v"), *quantise("y", "z", U8)], I8, "weights"),
         ([*quantise("x", "d", U16), helper.make_node("MatMulInteger", ["b", "w"], ["y"])], I8, "dynamic"),
     ],
 )
 def test_only_products_of_bytes_make_a_file_int8(
-    nodes: list[Any], weights: int, expected: Quantisation | None, as_node: bool, tmp_path: Path
+    nodes: list[Any], weights: int, expected: FileQuantisation | None, as_node: bool, tmp_path: Path
 ) -> None:
     assert quantisation_of(saved(tmp_path / "m.onnx", nodes, weights, as_node)) == expected
 
 
-def test_quantised_weights_that_make_no_int8_rows_are_named(tmp_path: Path) -> None:
-    assert computes_dequantised(saved(tmp_path / "weights.onnx", [WEIGHTS, product("x", "v")]))
-    assert not computes_dequantised(
-        saved(tmp_path / "int8.onnx", [*quantise("x", "d", U8), WEIGHTS, product("d", "v")])
-    )
+def test_pixels_that_a_file_restores_are_no_weights(tmp_path: Path) -> None:
     pixels = helper.make_node("DequantizeLinear", ["x", "s"], ["d"])
-    assert not computes_dequantised(saved(tmp_path / "pixels.onnx", [pixels, product("d", "w")]))
+    assert quantisation_of(saved(tmp_path / "pixels.onnx", [pixels, product("d", "w")])) is None
+
+
+def test_the_export_reads_the_quantisation_of_a_file_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[Path] = []
+    graph_of = quantised_files._graph_of
+
+    def counted(path: Path) -> Any:
+        read.append(path)
+        return graph_of(path)
+
+    monkeypatch.setattr(quantised_files, "_graph_of", counted)
+    path = files.with_bytes(tmp_path / "m.onnx")
+    loaded = own_onnx.load(Request(model_info(f"onnx:{path}"), "own", 0, None, tmp_path))
+    assert loaded.quantised is None
+    assert quantised_files.DEQUANTISED in loaded.weight_source
+    assert read == [path]
 
 
 def test_a_damaged_file_is_not_quantised(tmp_path: Path) -> None:
@@ -118,7 +132,6 @@ def test_a_damaged_file_is_not_quantised(tmp_path: Path) -> None:
     for content in (b"no message" * 100, b"\xff" * 1_000_000, whole[:-20], whole[20:]):
         (tmp_path / "damaged.onnx").write_bytes(content)
         assert quantisation_of(tmp_path / "damaged.onnx") is None
-        assert not computes_dequantised(tmp_path / "damaged.onnx")
 
 
 def test_a_file_of_too_many_graphs_in_graphs_is_not_quantised(tmp_path: Path) -> None:
