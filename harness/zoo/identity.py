@@ -212,9 +212,9 @@ def _version(package: str) -> str:
 
 
 _LIBRARIES = ("torch", "torchvision", "transformers", "onnx", "onnxscript", "onnxruntime", "numpy")
-_FORMAT = 9
+_FORMAT = 10
 """Increased when the export code writes other files than before, or refuses a model that it exported before, so that
-old files are made again. 9: new samples with a reference."""
+old files are made again. 10: weights in Constant nodes are counted."""
 
 
 DEFAULT_OPSET = 20

@@ -299,15 +299,25 @@ def opset_of(path: Path) -> int:
 
 
 def dtype_census(path: Path) -> dict[str, int]:
-    """Weight elements by element type: the true precision of a file."""
+    """Weight elements by element type: the true precision of a file. Weights are initializers, and tensors of Constant
+    nodes."""
     census: dict[str, int] = {}
-    for tensor in onnx.load(path, load_external_data=False).graph.initializer:
+    for tensor in _constants(onnx.load(path, load_external_data=False)):
         name = str(onnx.TensorProto.DataType.Name(tensor.data_type)).lower()
         elements = 1
         for extent in tensor.dims:
             elements *= extent
         census[name] = census.get(name, 0) + elements
     return census
+
+
+def _constants(model: Any) -> Iterator[Any]:
+    """The tensors in a file, of subgraphs and functions too."""
+    for part in _parts(model):
+        if isinstance(part, onnx.TensorProto):
+            yield part
+        elif isinstance(part, onnx.NodeProto) and part.op_type == "Constant":
+            yield from (entry.t for entry in part.attribute if entry.name == "value")
 
 
 _CARRYING = frozenset(("Cast", "CastLike", "Constant", "ConstantOfShape", "Identity", "Range", "Shape", "Size"))
@@ -320,7 +330,7 @@ def value_census(path: Path) -> dict[str, int]:
     model = onnx.load(path, load_external_data=False)
     kinds = onnx.TensorProto
     floating = (kinds.FLOAT, kinds.FLOAT16, kinds.BFLOAT16, kinds.DOUBLE)
-    if any(tensor.data_type in floating and sum(tensor.dims) > 1 for tensor in model.graph.initializer):
+    if any(tensor.data_type in floating and sum(tensor.dims) > 1 for tensor in _constants(model)):
         return {}
     try:
         graph = onnx.shape_inference.infer_shapes(model).graph
