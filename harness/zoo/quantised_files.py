@@ -32,8 +32,14 @@ _READERS = frozenset({"MatMulInteger", "ConvInteger"})
 _PRODUCTS = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
 _CARRIES = frozenset({"Transpose", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity"})
 """Operators that hand on the numbers of their first input."""
-_BLOCKED = frozenset({"MatMulNBits", "MatMulBnb4", "GatherBlockQuantized", "QMoE"})
+BLOCKS = "MatMulNBits"
+_IN_INT8 = 4
+"""Its accuracy_level with which ONNX Runtime, on a CPU, quantises activations while running and multiplies bytes."""
+_BLOCKED = frozenset({BLOCKS, "MatMulBnb4", "GatherBlockQuantized", "QMoE"})
 """Operators of ONNX Runtime with quantised weights."""
+FLOATING_PRODUCTS = "session.qdq_matmulnbits_accuracy_level", "0"
+"""An entry of the configuration of ONNX Runtime's sessions. Without it MatMul and the DequantizeLinear of its weights
+become a MatMulNBits with accuracy_level 4, which multiplies in int8 what the file multiplies in floats."""
 DEQUANTISED = "quantised, but not to 8 bits on both sides of its products"
 
 _UINT8, _INT8 = 2, 3
@@ -44,8 +50,8 @@ class _Node(NamedTuple):
     kind: str
     inputs: Sequence[str]
     outputs: Sequence[str]
-    output_type: int | None
-    """Of QuantizeLinear's attribute output_dtype."""
+    numbers: Mapping[str, int]
+    """Attributes that are whole numbers."""
 
 
 @dataclass
@@ -60,8 +66,7 @@ def quantisation_of(path: Path) -> FileQuantisation | None:
     """How the file is quantised; None where it is not, or where it cannot be read, which the export reports.
 
     Libraries have kernels for pairs of bytes: a file with only its weights quantised, or with 16 or 4 bits on a side of
-    its products, computes in floating point. (MatMulNBits with accuracy_level 4 makes bytes of its other side; it
-    counts as weights alone.)
+    its products, computes in floating point. The activations of MatMulNBits with accuracy_level 4 become bytes, too.
     """
     graph = _graph_of(path)
     restored = any(node.kind == _DEQUANTISES and _reads_constant(node, graph) for node in graph.nodes)
@@ -69,11 +74,21 @@ def quantisation_of(path: Path) -> FileQuantisation | None:
     return _quantisation(graph) or ("weights" if weights else None)
 
 
+def blocks_in_int8(path: Path) -> int:
+    """How many products of the file have weights in blocks and are multiplied in int8."""
+    return sum(map(_is_in_int8, _graph_of(path).nodes))
+
+
+def _is_in_int8(node: _Node) -> bool:
+    return node.kind == BLOCKS and node.numbers.get("accuracy_level") == _IN_INT8
+
+
 def _quantisation(graph: _Graph) -> Quantisation | None:
     present = {node.kind for node in graph.nodes}
     if _has_static_products(graph, present):
         return "static"
-    return next((kind for kind, operators in _OPERATORS.items() if present & operators), None)
+    named = next((kind for kind, operators in _OPERATORS.items() if present & operators), None)
+    return named or ("dynamic" if any(map(_is_in_int8, graph.nodes)) else None)
 
 
 def _has_static_products(graph: _Graph, present: Set[str]) -> bool:
@@ -114,8 +129,8 @@ def _source(name: str, made_by: Mapping[str, _Node]) -> _Node | None:
 
 def _quantised_type(node: _Node, graph: _Graph) -> int | None:
     """What a QuantizeLinear gives; None where its zero point is no constant."""
-    if node.output_type is not None:
-        return node.output_type
+    if "output_dtype" in node.numbers:
+        return node.numbers["output_dtype"]
     return graph.constants.get(node.inputs[2]) if len(node.inputs) > 2 and node.inputs[2] else _UINT8
 
 
@@ -159,7 +174,7 @@ def _read_node(content: mmap.mmap, start: int, end: int, graph: _Graph) -> None:
             kind = content[inner:stop].decode()
         elif number == 5:
             _read_attribute(content, inner, stop, attributes, graph)
-    graph.nodes.append(_Node(kind, names[1], names[2], attributes.numbers.get("output_dtype")))
+    graph.nodes.append(_Node(kind, names[1], names[2], attributes.numbers))
     if kind == "Constant" and attributes.tensor is not None:
         graph.constants |= dict.fromkeys(names[2], attributes.tensor)
 

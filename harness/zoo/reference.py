@@ -31,6 +31,7 @@ from harness.zoo.families.arguments import key_text
 from harness.zoo.input_files import Arrays
 from harness.zoo.loaded import Axes, Loaded, batch_first, in_model_layout
 from harness.zoo.onnx.external_data import all_nodes
+from harness.zoo.quantised_files import FLOATING_PRODUCTS
 
 
 def module_outputs(module: nn.Module, arguments: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
@@ -200,6 +201,7 @@ def open_session(path: Path, threads: int, level: Level = "ORT_ENABLE_ALL") -> A
     options.intra_op_num_threads = threads
     options.log_severity_level = 4
     options.graph_optimization_level = getattr(onnxruntime.GraphOptimizationLevel, level)
+    options.add_session_config_entry(*FLOATING_PRODUCTS)
     try:
         return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # ONNX Runtime's exceptions have no common base below Exception

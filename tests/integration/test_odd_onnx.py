@@ -60,7 +60,7 @@ def test_odd_files_are_measured_and_have_a_chart_each(own: Folder) -> None:
     "makers",
     [
         # quantised, but not in pairs of bytes
-        (files.with_bytes, files.with_four_bits),
+        (files.with_bytes, files.with_four_bits, files.with_nodes_for_weights),
         # control flow, strings
         pytest.param((files.branching, files.looping, files.words), marks=pytest.mark.slow),
         # shared inputs, a batch in the second axis
@@ -85,6 +85,18 @@ def test_inputs_of_every_kind_are_made_up_and_taken(makers: tuple[Callable[[Path
     }
     strings = {("words", "openvino"): "load: Input `word` contains strings, which OpenVINO does not take."}
     assert lost == (strings if files.words in makers else {})
+
+
+def test_activations_that_a_file_makes_bytes_while_running_make_rows_of_int8(own: Folder) -> None:
+    own.plan({"backends": list(BACKENDS)}, models=(f"onnx:{files.with_bytes_in_int8(own.root / 'm.onnx')}",))
+    assert own("export").returncode == 0
+    assert own("run").returncode == 0
+    rows = {row.backend: row for row in own.summary().rows}
+    measured = rows["onnxruntime"].placement
+    assert measured is not None
+    assert (rows["onnxruntime"].precision, measured.precision, measured.settings["int8_kernels"]) == ("int8", "int8", 1)
+    assert rows["openvino"].reason is not None
+    assert rows["openvino"].reason.startswith("OpenVINO would run this dynamically quantised file in fp32")
 
 
 def test_a_fixed_batch_and_a_type_without_a_label_are_reasons_of_their_rows(own: Folder) -> None:

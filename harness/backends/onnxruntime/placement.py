@@ -14,8 +14,10 @@ from typing import Any
 import onnxruntime as ort
 
 from harness.backends.base import Batch
+from harness.backends.onnxruntime.session import session_options
 from harness.backends.precision import floating_precision
 from harness.core.schemas import NO_FLOATS, REMOVES_PADDING
+from harness.zoo.quantised_files import BLOCKS, blocks_in_int8
 
 CPU = "CPUExecutionProvider"
 _KERNEL = "_kernel_time"
@@ -138,8 +140,7 @@ _CARRYING = frozenset(("Cast", "Identity"))
 def nodes_that_run(file: Path, feeds: Batch, threads: int) -> list[Ran]:
     """The nodes of one run on the CPU, from a second session that profiles itself. Outside the clock."""
     with tempfile.TemporaryDirectory(prefix="inferometer-") as folder:
-        options = ort.SessionOptions()
-        options.intra_op_num_threads = threads
+        options = session_options(threads)
         options.enable_profiling = True
         options.profile_file_prefix = str(Path(folder) / "profile")
         session = ort.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
@@ -150,20 +151,21 @@ def nodes_that_run(file: Path, feeds: Batch, threads: int) -> list[Ran]:
 def computing_kernels(file: Path, batch: Batch, threads: int) -> dict[str, int]:
     """Kernels of one run by precision: of those that do the arithmetic, else of all that compute in floating point."""
     nodes = [node for node in nodes_that_run(file, batch, threads) if node.operator not in _CARRYING]
-    return kernels_by_type(nodes) or dict(
+    return kernels_by_type(nodes, blocks_in_int8(file)) or dict(
         Counter(precision for node in nodes if (precision := _floats(node)) != NO_FLOATS)
     )
 
 
-def kernels_by_type(nodes: Iterable[Ran]) -> dict[str, int]:
-    """How many of the nodes that do the arithmetic compute in int8, and how many in each type of floats."""
-    return dict(
-        Counter(
-            "int8" if node.operator in _INTEGER else _floats(node)
-            for node in nodes
-            if node.operator in _INTEGER | _FLOATING
-        )
-    )
+def kernels_by_type(nodes: Iterable[Ran], in_int8: int = 0) -> dict[str, int]:
+    """How many of the nodes that do the arithmetic compute in int8, and how many in each type of floats.
+
+    in_int8: how many of the products with weights in blocks multiply in int8, which no profile shows.
+    """
+    ran = list(nodes)
+    blocks = [node for node in ran if node.operator == BLOCKS]
+    integers = [node for node in ran if node.operator in _INTEGER] + blocks[:in_int8]
+    floats = [node for node in ran if node.operator in _FLOATING] + blocks[in_int8:]
+    return dict(Counter(["int8" for _ in integers] + [_floats(node) for node in floats]))
 
 
 def _floats(node: Ran) -> str:

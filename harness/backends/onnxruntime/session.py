@@ -20,6 +20,7 @@ from harness.backends.base import Batch
 from harness.backends.cuda import libraries
 from harness.core.errors import CaseError, reason
 from harness.core.schemas import TensorSpec
+from harness.zoo.quantised_files import FLOATING_PRODUCTS
 
 Provider = tuple[str, Mapping[str, str]]
 """Name and options."""
@@ -50,11 +51,12 @@ class SessionRequest:
 
 
 def session_options(threads: int) -> Any:
-    """The options of every measured session: all optimizations, one operator at a time."""
+    """The options of every measured session: all optimizations, one operator at a time, floats stay floats."""
     options = ort.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_ALL
+    options.add_session_config_entry(*FLOATING_PRODUCTS)
     return options
 
 

@@ -18,7 +18,8 @@ RelativePath = Annotated[str, StringConstraints(max_length=400), AfterValidator(
 """A path with `/` whose text stays below the folder that it is joined to; `safe_files.inside` follows links."""
 Device = Literal["cpu", "cuda"]
 Precision = Literal["fp32", "tf32", "fp16", "bf16", "fp8", "int8", "int4"]
-"""int8 and int4 are the type of most weights; int4 is of generation alone (docs/decisions/0035-decoders.md).
+"""int8 and int4 are the type of most weights; int4 is of generation alone (docs/decisions/0035-decoders.md). Of a
+user's ONNX file int8 is the type that its products multiply in: the file may store weights in fewer bits.
 `tf32`: fp32 tensors whose products a GPU may compute with 10-bit mantissas; with `fp32` it may not. `fp8`: linear
 layers multiply in float8_e4m3fn, everything between them in bf16."""
 ELEMENT_BYTES: Mapping[Precision, int] = {"fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2}

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
+import numpy as np
 import pytest
 
 from harness.backends.precision import (
@@ -44,6 +48,29 @@ def test_kernels_are_counted_by_their_precision_and_others_not_at_all() -> None:
     }
     assert kernels_by_type(ran("MatMul", element="float16")) == {"fp16": 1}
     assert kernels_by_type(ran("Reshape")) == {}
+    assert kernels_by_type(ran("MatMulNBits", "MatMulNBits", "MatMul")) == {"fp32": 3}
+    assert kernels_by_type(ran("MatMulNBits", "MatMulNBits", "MatMul"), in_int8=1) == {"int8": 1, "fp32": 2}
+
+
+def test_floats_of_a_file_are_multiplied_in_floats_and_bytes_where_it_asks_for_them(tmp_path: Path) -> None:
+    pytest.importorskip("onnx")
+    ort = pytest.importorskip("onnxruntime")
+    from harness.backends.onnxruntime.placement import computing_kernels
+    from harness.backends.onnxruntime.session import session_options
+    from tests.fixtures import odd_onnx as files
+
+    def answer(path: Path, options: Any, x: Any) -> Any:
+        return ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"]).run(None, {"x": x})[0]
+
+    x = np.random.default_rng(0).standard_normal((3, 8)).astype(np.float32)
+    weights = files.with_nodes_for_weights(tmp_path / "weights.onnx")
+    plain = ort.SessionOptions()
+    plain.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    assert np.allclose(answer(weights, session_options(1), x), answer(weights, plain, x), rtol=1e-5, atol=1e-5)
+    assert computing_kernels(weights, {"x": x}, 1) == {"fp32": 1}
+    wide = {"x": np.ones((3, 64), np.float32)}
+    assert computing_kernels(files.with_bytes(tmp_path / "floats.onnx"), wide, 1) == {"fp32": 1}
+    assert computing_kernels(files.with_bytes_in_int8(tmp_path / "bytes.onnx"), wide, 1) == {"int8": 1}
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from harness.planning.matrix import make_plan  # noqa: E402
 from harness.zoo import model_info, quantised_files  # noqa: E402
 from harness.zoo.families import own_onnx  # noqa: E402
 from harness.zoo.loaded import Request  # noqa: E402
-from harness.zoo.quantised_files import FileQuantisation, quantisation_of  # noqa: E402
+from harness.zoo.quantised_files import FileQuantisation, blocks_in_int8, quantisation_of  # noqa: E402
 from tests.fixtures import odd_onnx as files  # noqa: E402
 
 
@@ -109,6 +109,15 @@ def test_only_products_of_bytes_make_a_file_int8(
 def test_pixels_that_a_file_restores_are_no_weights(tmp_path: Path) -> None:
     pixels = helper.make_node("DequantizeLinear", ["x", "s"], ["d"])
     assert quantisation_of(saved(tmp_path / "pixels.onnx", [pixels, product("d", "w")])) is None
+
+
+def test_blocks_of_weights_are_int8_where_activations_become_bytes(tmp_path: Path) -> None:
+    for bits in (4, 8):
+        in_floats, in_bytes = (
+            files.with_bytes(tmp_path / f"{level}.onnx", bits=bits, accuracy_level=level) for level in (1, 4)
+        )
+        assert (quantisation_of(in_floats), blocks_in_int8(in_floats)) == ("weights", 0)
+        assert (quantisation_of(in_bytes), blocks_in_int8(in_bytes)) == ("dynamic", 1)
 
 
 def test_the_export_reads_the_quantisation_of_a_file_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
