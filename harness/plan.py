@@ -35,7 +35,6 @@ from harness.core.schemas import (
     ModeName,
     Plan,
     Precision,
-    Quantisation,
     Scenario,
     Weights,
 )
@@ -59,7 +58,7 @@ from harness.planning.schedule import engines_in_words, further_in_words, time_i
 from harness.zoo import ModelInfo, model_info
 from harness.zoo.input_files import describe_inputs, length_pairs
 from harness.zoo.model_files import DecoderFacts, facts_of
-from harness.zoo.quantised_files import DEQUANTISED, quantisation_of
+from harness.zoo.quantised_files import DEQUANTISED, FileQuantisation, quantisation_of
 from harness.zoo.sources import is_model_file, require_files, with_prefix
 
 T = TypeVar("T")
@@ -167,19 +166,21 @@ def _left_out_lines(blocks: Sequence[str], config: Config, plan: Plan) -> list[s
     return [*blocks, *([f"{', '.join(models)}: no entry of it is left"] if blocks and models else [])]
 
 
-def _quantised(config: Config) -> dict[str, Quantisation]:
+def _quantised(config: Config) -> dict[str, FileQuantisation]:
     """Quantisation of the user's ONNX files, for those that are quantised."""
-    kinds: dict[str, Quantisation] = {}
+    kinds = {}
     for entry in config.models:
         prefix, _, reference = entry.name.partition(":")
         if prefix != "onnx":
             continue
         kind = quantisation_of(Path(reference).expanduser())
+        if kind is None:
+            continue
+        kinds[entry.name] = kind
         if kind == "weights":
-            cli.say(f"{entry.name} is {DEQUANTISED}: its rows are those of other files")
-        elif kind is not None:
+            cli.say(f"{entry.name} is {DEQUANTISED}: its rows are those of other files, and none is int8")
+        else:
             cli.say(f"{entry.name} is quantised already ({kind}): its rows are int8")
-            kinds[entry.name] = kind
     return kinds
 
 

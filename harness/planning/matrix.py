@@ -27,7 +27,6 @@ from harness.core.schemas import (
     Plan,
     PlannedModel,
     Precision,
-    Quantisation,
 )
 from harness.core.schemas.profile_record import FileSize
 from harness.core.store import digest_of
@@ -36,6 +35,7 @@ from harness.planning.config import Config, MatrixBlock, ModelEntry
 from harness.planning.generation_cases import KnownModels, Pairs, expand_generations
 from harness.planning.load_cases import load_cases, served_cases
 from harness.zoo import ModelInfo, model_info
+from harness.zoo.quantised_files import FileQuantisation
 
 _MODES: Mapping[Boundary, tuple[ModeName, ...]] = {
     "compute": ("sync", "pipelined", "offline"),
@@ -95,7 +95,7 @@ def make_plan(
     source: str,
     config_sha256: str,
     merge: bool = False,
-    quantised: Mapping[str, Quantisation] | None = None,
+    quantised: Mapping[str, FileQuantisation] | None = None,
     inputs: Mapping[str, Sequence[GivenInputs]] | None = None,
     pairs: Pairs = (),
     loads_alone: bool = False,
@@ -103,9 +103,10 @@ def make_plan(
     """Expand a configuration. Raises ConfigError for unknown names, empty selections, duplicates, impossible blocks.
 
     With `merge`, equal cases of two blocks become one: command-line options may make blocks overlap. quantised: the
-    quantisation of users' files that are already quantised; their cases are int8, whatever a block asks for. inputs:
-    users' own inputs, by model; the shapes of arrays decide its sequence lengths. loads_alone: leave the cases of `run`
-    out. pairs: lengths of prompts and outputs, in place of those of the blocks of generation.
+    quantisation of users' files that are already quantised: the cases of those with products in 8 bits are int8,
+    whatever a block asks for; the others are not quantised again. inputs: users' own inputs, by model; the shapes of
+    arrays decide its sequence lengths. loads_alone: leave the cases of `run` out. pairs: lengths of prompts and
+    outputs, in place of those of the blocks of generation.
     """
     try:
         backend_info(config.report.baseline_backend)
@@ -113,7 +114,8 @@ def make_plan(
         raise ConfigError(f"{source}: report.baseline_backend: {error.problem}", error.hint) from None
     models = _models(config, source)
     own, given = quantised or {}, inputs or {}
-    cases = _unique(_expand(config, models, source, own, given), source, merge, {*own, *given})
+    in_8_bits = {name for name, kind in own.items() if kind != "weights"}
+    cases = _unique(_expand(config, models, source, own, given), source, merge, {*in_8_bits, *given})
     decoders = partial(_decoders, config, models, source)
     loads = load_cases(config.scenarios, _deployments(config, models, source, own, given), source, decoders)
     cases = [] if loads_alone else cases
@@ -211,7 +213,7 @@ def _expand(
     config: Config,
     models: KnownModels,
     source: str,
-    quantised: Mapping[str, Quantisation],
+    quantised: Mapping[str, FileQuantisation],
     given: Mapping[str, Sequence[GivenInputs]],
 ) -> Iterator[Case]:
     for index, block in enumerate(config.matrix):
@@ -230,7 +232,7 @@ def _deployments(
     config: Config,
     models: KnownModels,
     source: str,
-    quantised: Mapping[str, Quantisation],
+    quantised: Mapping[str, FileQuantisation],
     given: Mapping[str, Sequence[GivenInputs]],
 ) -> list[Case]:
     """The deployments of the matrix: a case of each model, backend, precision, sequence length and setting, at batch
@@ -262,7 +264,7 @@ def _backend_cases(
     backend: str,
     table: BackendInfo,
     device: Device,
-    quantised: Quantisation | None,
+    quantised: FileQuantisation | None,
     given: Sequence[GivenInputs] = (),
 ) -> Iterator[Case]:
     """Every combination of a block's lists for one model and backend."""
@@ -271,7 +273,7 @@ def _backend_cases(
         texts = any(file.holds_texts for file in given)
         lengths = lengths if texts else [file.sequence_length for file in given]
         info = replace(info, preprocessing=False)
-    precisions: Sequence[Precision] = block.precisions if quantised is None else ("int8",)
+    precisions: Sequence[Precision] = block.precisions if quantised in (None, "weights") else ("int8",)
     for precision, boundary, mode in product(precisions, block.boundaries, block.modes):
         settings = settings_of(block, table, device, info.kind, precision)
         skip = _skip_reason(table, info, device, precision, quantised or info.quantisation)
@@ -338,8 +340,11 @@ def _backends_on(device: Device) -> list[str]:
     return [name for name, table in BACKENDS.items() if device in table.precisions]
 
 
+_WEIGHTS_ALONE = "the weights of this file are quantised already: PRECISIONS=fp32 measures it as it is"
+
+
 def _skip_reason(
-    table: BackendInfo, info: ModelInfo, device: Device, precision: Precision, quantisation: Quantisation
+    table: BackendInfo, info: ModelInfo, device: Device, precision: Precision, quantisation: FileQuantisation
 ) -> str | None:
     if table.remote:
         return "a running service is only loaded, by its address: make load ENDPOINT=<address>"
@@ -349,13 +354,14 @@ def _skip_reason(
         return "an ONNX file has no PyTorch module to run"
     if precision not in table.precisions[device]:
         return table.not_offered.get(precision, f"{precision} is not offered on {device}")
-    return table.not_run.get(info.kind) or (table.not_quantised.get(quantisation) if precision == "int8" else None)
+    not_quantised = _WEIGHTS_ALONE if quantisation == "weights" else table.not_quantised.get(quantisation)
+    return table.not_run.get(info.kind) or (not_quantised if precision == "int8" else None)
 
 
-def _unique(cases: Iterable[Case], source: str, merge: bool, quantised: Collection[str]) -> list[Case]:
+def _unique(cases: Iterable[Case], source: str, merge: bool, joined: Collection[str]) -> list[Case]:
     by_id: dict[str, Case] = {}
     for case in cases:
-        if case.case_id in by_id and not merge and case.model not in quantised:
+        if case.case_id in by_id and not merge and case.model not in joined:
             raise ConfigError(
                 f"{source}: duplicate case {case.case_id}.",
                 "A list has a value twice, or two blocks overlap: take the combination out of one place.",

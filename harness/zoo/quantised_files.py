@@ -69,9 +69,22 @@ def quantisation_of(path: Path) -> FileQuantisation | None:
     its products, computes in floating point. The activations of MatMulNBits with accuracy_level 4 become bytes, too.
     """
     graph = _graph_of(path)
-    restored = any(node.kind == _DEQUANTISES and _reads_constant(node, graph) for node in graph.nodes)
-    weights = restored or any(node.kind in _BLOCKED for node in graph.nodes)
-    return _quantisation(graph) or ("weights" if weights else None)
+    return _quantisation(graph) or ("weights" if _has_quantised_weights(graph) else None)
+
+
+def _has_quantised_weights(graph: _Graph) -> bool:
+    """Also where the file quantises and restores weights that it has in floats."""
+    rounded = {
+        name
+        for node in graph.nodes
+        if node.kind == _QUANTISES and _reads_constant(node, graph)
+        for name in node.outputs
+    }
+    weights = graph.constants.keys() | rounded
+    return any(
+        node.kind in _BLOCKED or (node.kind == _DEQUANTISES and not weights.isdisjoint(node.inputs[:1]))
+        for node in graph.nodes
+    )
 
 
 def blocks_in_int8(path: Path) -> int:

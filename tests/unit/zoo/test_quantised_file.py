@@ -11,6 +11,7 @@ onnx = pytest.importorskip("onnx")
 
 from onnx import helper  # noqa: E402
 
+from harness.core.errors import ConfigError  # noqa: E402
 from harness.planning.config import parse_config  # noqa: E402
 from harness.planning.matrix import make_plan  # noqa: E402
 from harness.zoo import model_info, quantised_files  # noqa: E402
@@ -95,7 +96,7 @@ def saved(path: Path, nodes: list[Any], weights: int = I8, as_node: bool = False
         ([*quantise("x", "d", F8), WEIGHTS, product("d", "v")], F8, "weights"),
         ([WEIGHTS, product("x", "v")], I4, "weights"),
         ([WEIGHTS, product("x", "v"), *quantise("y", "z", U8)], I8, "weights"),
-        ([*quantise("w", "v", I8), product("x", "v")], onnx.TensorProto.FLOAT, None),
+        ([*quantise("w", "v", I8), product("x", "v")], onnx.TensorProto.FLOAT, "weights"),
         ([*quantise("x", "d", U16), WEIGHTS, product("d", "v"), *quantise("y", "z", U8)], I8, "weights"),
         ([*quantise("x", "d", U16), helper.make_node("MatMulInteger", ["b", "w"], ["y"])], I8, "dynamic"),
     ],
@@ -189,3 +190,19 @@ def test_its_cases_are_int8_once_for_every_precision_of_the_blocks() -> None:
         assert (own["openvino"] is None) == (kind == "static")
         others = {case.precision for case in plan.cases if case.model == "onnx:plain.onnx"}
         assert others == {"fp32", "bf16", "int8"}
+
+
+def test_a_file_with_quantised_weights_alone_is_not_quantised_again() -> None:
+    blocks = [{"backends": ["onnxruntime", "openvino"], "precisions": ["fp32", "int8"]}]
+    config = parse_config({"models": ["onnx:w.onnx"], "matrix": blocks}, "my.yaml")
+    plan = make_plan(config, "my.yaml", "", quantised={"onnx:w.onnx": "weights"})
+    skipped = {(case.backend, case.precision): case.skip_reason for case in plan.cases}
+    why = "the weights of this file are quantised already: PRECISIONS=fp32 measures it as it is"
+    assert skipped == {
+        **{(name, "fp32"): None for name in ("onnxruntime", "openvino")},
+        **{(name, "int8"): why for name in ("onnxruntime", "openvino")},
+    }
+    assert plan.models[0].onnx_precisions == ("fp32",)
+    twice = parse_config({"models": ["onnx:w.onnx"], "matrix": blocks * 2}, "my.yaml")
+    with pytest.raises(ConfigError, match="duplicate case"):
+        make_plan(twice, "my.yaml", "", quantised={"onnx:w.onnx": "weights"})
