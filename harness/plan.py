@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, get_args
@@ -336,22 +337,44 @@ def _list(part_of: Callable[[str], T]) -> Callable[[str], tuple[T, ...]]:
     return convert
 
 
-def _parts(text: str) -> list[str]:
+def _parts(text: str, split: Callable[[str], list[str]] = lambda text: text.split(",")) -> list[str]:
     """The parts between commas, each once. Raises UsageError for commas alone: no choice would measure everything."""
-    parts = list(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
+    parts = list(dict.fromkeys(part.strip() for part in split(text) if part.strip()))
     if text.strip() and not parts:
         raise UsageError(f"`{shortened(text, 40)}` names nothing.", "Name at least one, or leave the option out.")
     return parts
 
 
+def _between_paths(text: str) -> list[str]:
+    """The parts between commas, except that the longest row of parts that is a path of this machine stays whole."""
+    parts, kept = text.split(","), list[str]()
+    while parts:
+        rows = {count: ",".join(parts[:count]) for count in range(len(parts), 1, -1)}
+        count = next((count for count, row in rows.items() if _is_there(row)), 1)
+        kept.append(",".join(parts[:count]))
+        del parts[:count]
+    return kept
+
+
+def _is_there(name: str) -> bool:
+    """Whether a name, with or without its prefix, is the path of a file or folder; a folder's has a slash."""
+    paths = [Path(text) for text in (name.strip(), re.sub(r"^\w+:", "", name.strip()))]
+    try:
+        return any(
+            path.expanduser().is_file() or (len(path.parts) > 1 and path.expanduser().is_dir()) for path in paths
+        )
+    except (OSError, ValueError, RuntimeError):  # too long for a path, a zero byte, the home of an unknown user
+        return False
+
+
 def _files(text: str) -> tuple[str, ...]:
-    """Paths may hold spaces."""
-    return tuple(_parts(text))
+    """Paths may hold spaces, and commas where they exist."""
+    return tuple(_parts(text, _between_paths))
 
 
 def _models(text: str) -> tuple[str, ...]:
-    """Names of models; a path may hold spaces, and needs no prefix."""
-    parts = _parts(text)
+    """Names of models; a path may hold spaces, and commas where it exists, and needs no prefix."""
+    parts = _parts(text, _between_paths)
     is_path = [is_model_file(part) or "/" in part for part in parts]
     names = [name for part, path in zip(parts, is_path, strict=True) for name in ([part] if path else part.split())]
     return tuple(dict.fromkeys(map(with_prefix, names)))

@@ -60,6 +60,26 @@ def test_files_and_folders_need_no_prefix_and_may_hold_spaces(here: Path) -> Non
     ]
 
 
+def test_a_path_that_exists_is_not_split_at_its_commas(here: Path) -> None:
+    nets = here / "my nets, old"
+    nets.mkdir()
+    for name in ("a,b.onnx", "b.onnx", "c, d,e.pt2"):
+        (nets / name).touch()
+    (nets / "x,y").mkdir()
+    (nets / "x,y/config.json").write_text("{}")
+    (here / "resnet18,minilm-l6").mkdir()
+    assert planned("my nets, old/a,b.onnx", "resnet18,minilm-l6", "onnx:my nets, old/b.onnx") == [
+        "onnx:my nets, old/a,b.onnx",
+        "resnet18",
+        "minilm-l6",
+        "onnx:my nets, old/b.onnx",
+    ]
+    assert planned("my nets, old/c, d,e.pt2", "./my nets, old/x,y") == [
+        "pt2:my nets, old/c, d,e.pt2",
+        "hf:./my nets, old/x,y",
+    ]
+
+
 def test_models_of_a_configuration_need_no_prefix_either(here: Path) -> None:
     text = {
         "models": ["my nets/model.onnx"],
