@@ -24,6 +24,7 @@ from harness.backends.batches import load_batches
 from harness.backends.case_files import make_backend_job, read_case_export
 from harness.backends.info import import_target
 from harness.core import cli, store
+from harness.core.current_folder import stay_here
 from harness.core.errors import CaseError, UnavailableError
 from harness.core.host import environment
 from harness.core.host.orphans import die_with_parent
@@ -143,9 +144,10 @@ def _memory(
     by = _NOT_REPORTED
     backend_job = _job_of(profile_job, export, folder, batches)
     if info.allocations is not None:
-        results = Results(profile_job.results)
+        results = Results(profile_job.results.absolute())
         make = partial(construct, info.target_on(case.device))
-        timeline = import_target(info.allocations)(backend_job, make, results.profile(case.case_id))
+        with stay_here():
+            timeline = import_target(info.allocations)(backend_job, make, results.profile(case.case_id))
         store.save(results.memory_profile(case.case_id), timeline, indent=None)
         peak, by = timeline.pass_peak_bytes, timeline.by
     elif info.peak is not None:
@@ -169,7 +171,8 @@ def _here(profile_job: ProfileJob) -> str:
 def measure_peak_memory(target: str, backend_job: BackendJob) -> tuple[int | None, str]:
     """(bytes, how they were measured) or (None, why they were not)."""
     try:
-        peak, by = import_target(target)(backend_job)
+        with stay_here():
+            peak, by = import_target(target)(backend_job)
     except UnavailableError as error:
         return None, f"not measured: {error.problem}"
     return peak, by
@@ -192,11 +195,12 @@ def _no_profiler(backend: str) -> UnavailableError:
 
 def _run_profiler(profile_job: ProfileJob, profiler: Callable[[Path, int], PartsProfile]) -> PartsProfile:
     """Run a backend's profiler, which writes its traces into a folder."""
-    traces = Results(profile_job.results).profile(profile_job.job.case.case_id)
+    traces = Results(profile_job.results.absolute()).profile(profile_job.job.case.case_id)
     with store.translate_storage_errors(traces):
         traces.mkdir(parents=True, exist_ok=True)
     profile_timing.entered("measure")  # for a plugin's profiler, which may report no phase itself
-    rows = profiler(traces, profile_job.runs)
+    with stay_here():
+        rows = profiler(traces, profile_job.runs)
     return with_launch_gaps(rows, traces, cli.warn).model_copy(update={"runs": profile_job.runs})
 
 

@@ -24,6 +24,7 @@ from harness.backends.batches import NO_BATCHES, BatchSet, empty_export, load_ba
 from harness.backends.calibration.slowdown import slow_down, slowdown_of
 from harness.backends.case_files import artifact_hashes, make_backend_job, read_case_export
 from harness.core import store
+from harness.core.current_folder import stay_here
 from harness.core.errors import CaseError
 from harness.core.host import environment
 from harness.core.host.environment import loaded_runtimes
@@ -91,10 +92,11 @@ RE_WARM_S = 0.1
 
 def serve_load(job: LoadJob, enter: Enter) -> None:
     """Measure what the load case lacks, and save each record when it is complete. Raises what a backend raises."""
-    results = Results(Path(job.results))
+    results = Results(Path(job.results).absolute())  # a user's module may change the current folder
     files = results.load(job.load.load_id)
     threads = WorkerThreads(job.load.workers)
-    service = _Service.opened(job, threads, enter)
+    with stay_here():
+        service = _Service.opened(job, threads, enter)
     machine, identity = prepare_to_measure(results, job.load, service.facts)
     if job.load.in_flight:
         sys.setswitchinterval(SWITCH_S)  # callbacks must not wait for the issuing thread

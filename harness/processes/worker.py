@@ -28,6 +28,7 @@ from harness.backends.calibration.slowdown import slow_down, slowdown_of
 from harness.backends.case_files import artifact_hashes, make_backend_job, read_case_export
 from harness.backends.info import import_target
 from harness.core import cli, store
+from harness.core.current_folder import stay_here
 from harness.core.errors import InferometerError, NotSupportedError, StorageError, reason
 from harness.core.host import environment
 from harness.core.host.environment import loaded_runtimes
@@ -168,7 +169,8 @@ def _serve_load_case(job: LoadJob, enter: Enter, phases: Sequence[str]) -> None:
     files = Results(Path(job.results)).load(job.load.load_id)
     log = _log_to(files.log)
     try:
-        _service_of(job.load)(job, enter)
+        with stay_here():
+            _service_of(job.load)(job, enter)
         log.unlink(missing_ok=True)
     except StorageError:
         raise
@@ -209,21 +211,22 @@ def _measure_case(job: CaseJob, results: Results, enter: Enter) -> Measured:
     if job.windows is not None:
         windowed = WindowedPart(job.windows, WindowSignals(job.windows.fifo), lambda: enter(WINDOW_ENDED))
     core = OwnCore(info.setting(case.device, case.setting).own_core, enter)
-    measurements = run_session(
-        backend,
-        mode,
-        reference,
-        export.classifier,
-        settings,
-        core.enter,
-        batches.inputs,
-        seed,
-        job.round,
-        timed_part=windowed or measure,
-        constructed_ns=constructed_ns,
-        masks=batches.masks,
-        new=batches.new,
-    )
+    with stay_here():
+        measurements = run_session(
+            backend,
+            mode,
+            reference,
+            export.classifier,
+            settings,
+            core.enter,
+            batches.inputs,
+            seed,
+            job.round,
+            timed_part=windowed or measure,
+            constructed_ns=constructed_ns,
+            masks=batches.masks,
+            new=batches.new,
+        )
     placement = core.end(measurements.placement)
     enter("record")
     facts = {**backend.build_facts(), **loaded_runtimes(), **environment.plugin_fact(info.plugin)}

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from torch import nn
 from torch.utils._pytree import register_dataclass, tree_flatten_with_path
 
+from harness.core.current_folder import stay_here
 from harness.core.errors import ConfigError, ExportError, UsageError, reason
 from harness.core.padding import Mask, applies, cut, mask_of
 from harness.core.schemas import Parity
@@ -42,7 +43,8 @@ def module_outputs(module: nn.Module, arguments: Sequence[torch.Tensor]) -> tupl
 def call_module(module: nn.Module, arguments: Sequence[torch.Tensor]) -> Any:
     """The answer of a module, unchanged. Raises ConfigError where its forward raises."""
     try:
-        return module(*arguments)
+        with stay_here():
+            return module(*arguments)
     except (Exception, SystemExit) as error:  # whatever the module's own code raises
         given = ", ".join(
             f"{str(argument.dtype).removeprefix('torch.')}{list(argument.shape)}" for argument in arguments

@@ -11,7 +11,8 @@ from harness.core import store
 from harness.core.errors import ConfigError, ExportError
 from harness.core.schemas import Failed, Measured, Plan, Row
 from harness.core.schemas.profile_record import ModelProfile, PartsProfile
-from tests.fixtures.stages import Folder
+from tests.fixtures.forked import run_forked
+from tests.fixtures.stages import ROOT, Folder
 
 if TYPE_CHECKING:
     from harness.zoo.loaded import Loaded
@@ -272,6 +273,20 @@ def test_a_model_leaves_the_current_folder_as_it_was(tmp_path: Path, monkeypatch
     assert Path.cwd() == tmp_path
     family_of(info).architecture(info, Path("models"))
     assert Path.cwd() == tmp_path
+
+
+def test_calls_that_change_the_current_folder_lose_no_file(own: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(own.root)
+    backends = ["torch-eager", "onnxruntime"]
+    plan = own.plan({"backends": backends}, models=(f"{ODD}roaming",))
+    for stage in ("export", "run", "profile_ops"):
+        words = ["--results", "results", "--models-dir", "models"]
+        done = run_forked(f"harness.{stage}", words, own.root, {**own._environment(), "PYTHONPATH": str(ROOT)})
+        assert done.returncode == 0, done.stderr
+    assert {row.backend: row.reason or row.status for row in own.summary().rows} == dict.fromkeys(backends, "measured")
+    eager, onnx = ({path.name for path in own.results.profile(case.case_id).iterdir()} for case in plan.cases)
+    assert {"memory.json", "parts.json", "operators.pt.trace.json"} <= eager
+    assert {"parts.json", "nodes.trace.json"} <= onnx
 
 
 def test_conjugated_examples_are_computed(tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Sequence, Sized
-from contextlib import chdir
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from torch.fx import GraphModule
 from torch.nn.parameter import is_lazy
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
+from harness.core.current_folder import stay_here
 from harness.core.errors import ConfigError, reason
 from harness.zoo import ModelInfo
 from harness.zoo.construct import frozen_module, seed_everything
@@ -162,7 +162,7 @@ def architecture(info: ModelInfo, folder: Path) -> nn.Module:
 
 
 def _call(info: ModelInfo) -> tuple[nn.Module, dict[str, torch.Tensor]]:
-    with chdir(Path.cwd()):  # paths of results are relative to it, whatever the module makes the current folder
+    with stay_here():
         made = _made(info)
     if isinstance(made[1], Sized) and not len(made[1]):
         raise ConfigError(f"{info.name} returned no example inputs.", _FORM)

@@ -16,6 +16,7 @@ import onnx.inliner
 import torch
 from torch.onnx.errors import OnnxExporterError
 
+from harness.core.current_folder import stay_here
 from harness.core.errors import ExportError, reason
 from harness.core.schemas import Exporter
 from harness.zoo.construct import with_own_inputs
@@ -104,6 +105,7 @@ def write_fp32(loaded: Loaded, examples: Arrays, path: Path, options: ExportChoi
     axes = _dynamo(loaded, module) if options.exporter == "dynamo" else _torchscript(loaded, outputs)
     try:
         with (
+            stay_here(),
             quiet_natively(),
             torch.no_grad(),
             unfused_attention(),
@@ -113,7 +115,7 @@ def write_fp32(loaded: Loaded, examples: Arrays, path: Path, options: ExportChoi
             torch.onnx.export(
                 module,
                 arguments,
-                path,
+                path.absolute(),  # it is written after the module ran
                 input_names=list(loaded.input_names),
                 output_names=list(outputs),
                 opset_version=options.opset,
