@@ -33,8 +33,9 @@ _PRODUCTS = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
 _CARRIES = frozenset({"Transpose", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity"})
 """Operators that hand on the numbers of their first input."""
 BLOCKS = "MatMulNBits"
-_IN_INT8 = 4
-"""Its accuracy_level with which ONNX Runtime, on a CPU, quantises activations while running and multiplies bytes."""
+IN_INT8 = 4
+"""Its accuracy_level with which ONNX Runtime, on a CPU, quantises activations while running and multiplies bytes (1:
+fp32, 2: fp16, 3: bf16)."""
 _BLOCKED = frozenset({BLOCKS, "MatMulBnb4", "GatherBlockQuantized", "QMoE"})
 """Operators of ONNX Runtime with quantised weights."""
 FLOATING_PRODUCTS = "session.qdq_matmulnbits_accuracy_level", "0"
@@ -93,7 +94,7 @@ def blocks_in_int8(path: Path) -> int:
 
 
 def _is_in_int8(node: _Node) -> bool:
-    return node.kind == BLOCKS and node.numbers.get("accuracy_level") == _IN_INT8
+    return node.kind == BLOCKS and node.numbers.get("accuracy_level") == IN_INT8
 
 
 def _quantisation(graph: _Graph) -> Quantisation | None:

@@ -21,6 +21,7 @@ from harness.backends.onnxruntime.session import session_options
 from harness.backends.precision import floating_precision, precision_of
 from harness.core.errors import CaseError
 from harness.core.schemas import Placement
+from harness.zoo.quantised_files import BLOCKS, IN_INT8
 
 
 class OnnxDecoder(Decoder):
@@ -124,9 +125,6 @@ class OnnxDecoder(Decoder):
 
 
 _PLAIN = ("MatMul", "Gemm", "FusedMatMul", "FusedGemm")
-_BLOCKS = "MatMulNBits"
-_IN_INT8 = 4
-"""accuracy_level of MatMulNBits that multiplies in int8."""
 
 
 def products(file: Path, feeds: Mapping[str, Array], threads: int) -> dict[str, int]:
@@ -140,9 +138,9 @@ def count_products(ran: Iterable[str], nodes: Iterable[Any]) -> dict[str, int]:
 
     `int8` are weights of 8 bits that are multiplied in int8; other weights in blocks are named by bits and type.
     """
-    kinds = {_kind(node) for node in nodes if node.op_type == _BLOCKS}
-    counter = Counter(operator for operator in ran if operator in (_BLOCKS, *_PLAIN))
-    blocks, plain = counter.pop(_BLOCKS, 0), sum(counter.values())
+    kinds = {_kind(node) for node in nodes if node.op_type == BLOCKS}
+    counter = Counter(operator for operator in ran if operator in (BLOCKS, *_PLAIN))
+    blocks, plain = counter.pop(BLOCKS, 0), sum(counter.values())
     counted = {"+".join(sorted(kinds)) or "unknown": blocks, "fp32": plain}
     return {name: number for name, number in counted.items() if number}
 
@@ -150,6 +148,6 @@ def count_products(ran: Iterable[str], nodes: Iterable[Any]) -> dict[str, int]:
 def _kind(node: Any) -> str:
     given = {entry.name: entry.i for entry in node.attribute}
     bits = given.get("bits", 4)
-    if given.get("accuracy_level") != _IN_INT8:
+    if given.get("accuracy_level") != IN_INT8:
         return f"{bits}-bit weights multiplied in floating point"
     return "int8" if bits == 8 else f"{bits}-bit weights multiplied in int8"

@@ -39,13 +39,12 @@ from harness.zoo.generation.generative import cache_argument
 from harness.zoo.identity import artifact
 from harness.zoo.input_files import Arrays
 from harness.zoo.onnx.torch_to_onnx import dtype_census, save, strip_traces, weights_beside
+from harness.zoo.quantised_files import BLOCKS, IN_INT8
 from harness.zoo.quiet import quiet
 from harness.zoo.reference import open_session, relative_l2, run_session
 
 BITS = 8
 BLOCK = 32
-_IN_INT8 = 4
-"""accuracy_level of MatMulNBits: the type that it multiplies in (1 fp32, 2 fp16, 3 bf16, 4 int8)."""
 METHOD = f"weights in {BITS} bits, symmetric, blocks of {BLOCK}; activations in int8 while running (MatMulNBits)"
 
 
@@ -59,13 +58,13 @@ def write_int8(source: Path, target: Path) -> None:
             model = onnx.load(source)
             plain_products(model.graph)
             quantizer = MatMulNBitsQuantizer(
-                model, bits=BITS, block_size=BLOCK, is_symmetric=True, accuracy_level=_IN_INT8
+                model, bits=BITS, block_size=BLOCK, is_symmetric=True, accuracy_level=IN_INT8
             )
             quantizer.process()
             written = quantizer.model.model
     except Exception as error:  # the quantizer raises whatever its passes raise
         raise ExportError(f"{source} could not be quantised: {reason(error)}", "Leave int8 out of its rows.") from error
-    if not any(node.op_type == "MatMulNBits" for node in written.graph.node):
+    if not any(node.op_type == BLOCKS for node in written.graph.node):
         raise ExportError(f"{source} has no product with a constant weight.", "Leave int8 out of its rows.")
     save(written, target)
 
