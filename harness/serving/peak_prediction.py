@@ -29,6 +29,12 @@ RESAMPLES = 24
 RUNS_EACH = 8
 """Simulated runs of each resample: all resamples have the same arrivals, so these add little scatter."""
 
+MOST_TOGETHER = 50_000_000
+"""Simulated requests at the same time, of 50 bytes each. A run of one second has 350,000 where an answer takes 12 µs."""
+
+LEAST_RUNS = 8
+"""Simulated runs, however many requests one has."""
+
 STEPS = 10
 """Halvings of the bracket, on logarithms: a bracket of 1.8 becomes 1.0006."""
 
@@ -58,6 +64,11 @@ class Peak:
     capacity_per_s: float
 
 
+def runs_together(runs: int, requests: int) -> int:
+    """How many of the runs, of so many requests each, fit into memory together: of longer ones fewer say as much."""
+    return min(runs, max(LEAST_RUNS, MOST_TOGETHER // requests))
+
+
 def peak_rate(
     services: ServiceTimes,
     policy: BatchPolicy,
@@ -83,7 +94,8 @@ def peak_rate(
         return at
 
     capacity = services.capacity_per_s(policy, workers)
-    gaps = np.stack([unit_gaps(requests, (seed, run)) for run in range(runs)])
+    together = runs_together(runs, requests * len(_TRIED))
+    gaps = np.stack([unit_gaps(requests, (seed, run)) for run in range(together)])
 
     measured = shares([services], gaps)
     holds = measured(_TRIED * capacity).mean(axis=1) <= bound.allowed
@@ -166,8 +178,8 @@ def load_points(
     seed: int,
     runs: int = CURVE_RUNS,
 ) -> tuple[PredictedPoint, ...]:
-    """A point for each rate: `runs` runs of `requests` requests with the same arrivals, stretched."""
-    gaps = np.stack([unit_gaps(requests, (seed, run)) for run in range(runs)])
+    """A point for each rate: runs of `requests` requests with the same arrivals, stretched; of long ones fewer."""
+    gaps = np.stack([unit_gaps(requests, (seed, run)) for run in range(runs_together(runs, requests))])
 
     def point(rate: float) -> PredictedPoint:
         arrivals = at_rate(gaps, rate)

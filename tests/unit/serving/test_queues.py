@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from harness.core.errors import UsageError
-from harness.serving import arrivals, replay
+from harness.serving import arrivals, peak_prediction, replay
 from harness.serving.batching import BatchPolicy, batch_closes_at, batch_end, prepared_for, prepared_sizes
 from harness.serving.load_verdict import parse_bound
 from harness.serving.peak_prediction import knee, load_points, peak_rate, policies, policy_map
@@ -131,6 +131,24 @@ def test_peak_of_a_constant_service() -> None:
     endless = peak_rate(services, ONE, 1, parse_bound("p99<100s"), 300, 2)
     assert endless is not None
     assert endless.rate_per_s == endless.capacity_per_s == pytest.approx(100)
+
+
+def test_long_runs_are_fewer_so_that_they_fit_into_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    services = replay.ServiceTimes({1: np.full(100, 10_000_000, dtype=np.int64)})
+    bound = parse_bound("p99<50ms")
+    assert [peak_prediction.runs_together(*sizes) for sizes in ((60, 14 * 4_186), (60, 14 * 348_949), (60, 10**9))] == [
+        60,
+        10,
+        8,
+    ]
+    few = (
+        load_points(services, ONE, 1, [60.0], bound, 500, 1, runs=12),
+        peak_rate(services, ONE, 1, bound, 500, 2, runs=12),
+    )
+    monkeypatch.setattr(peak_prediction, "MOST_TOGETHER", 12 * 500)
+    assert load_points(services, ONE, 1, [60.0], bound, 500, 1, runs=40) == few[0]
+    monkeypatch.setattr(peak_prediction, "MOST_TOGETHER", 14 * 12 * 500)
+    assert peak_rate(services, ONE, 1, bound, 500, 2, runs=60) == few[1]
 
 
 def test_the_map_has_a_peak_for_each_policy_and_batches_pay_off() -> None:
