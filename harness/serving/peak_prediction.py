@@ -30,7 +30,7 @@ RUNS_EACH = 8
 """Simulated runs of each resample: all resamples have the same arrivals, so these add little scatter."""
 
 MOST_TOGETHER = 50_000_000
-"""Simulated requests at the same time, of 50 bytes each. A run of one second has 350,000 where an answer takes 12 µs."""
+"""Simulated requests at the same time, of 50 bytes each. A run of a second has 350,000 where an answer takes 12 µs."""
 
 LEAST_RUNS = 8
 """Simulated runs, however many requests one has."""
