@@ -151,7 +151,8 @@ def nodes_that_run(file: Path, feeds: Batch, threads: int) -> list[Ran]:
 def computing_kernels(file: Path, batch: Batch, threads: int) -> dict[str, int]:
     """Kernels of one run by precision: of those that do the arithmetic, else of all that compute in floating point."""
     nodes = [node for node in nodes_that_run(file, batch, threads) if node.operator not in _CARRYING]
-    return kernels_by_type(nodes, blocks_in_int8(file)) or dict(
+    in_int8 = blocks_in_int8(file) if any(node.operator == BLOCKS for node in nodes) else 0  # it reads the file
+    return kernels_by_type(nodes, in_int8) or dict(
         Counter(precision for node in nodes if (precision := _floats(node)) != NO_FLOATS)
     )
 
