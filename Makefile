@@ -339,7 +339,7 @@ BESIDE_DOCKER = log=$$(mktemp); $(PYTEST) $(1) tests/docker >"$$log" 2>&1 & trap
 test: $(VENV)/.installed ## Run the tests that every change has to pass: each rule and each stage
 	@$(call BESIDE_DOCKER,)
 
-test-all: $(VENV)/.installed ## Run all tests, also the slow ones: large models, every notebook, many kills, all images
+test-all: $(VENV)/.installed $(VENV)/.smollm2 ## Run all tests, also the slow ones: large models, every notebook, many kills, all images
 	@$(call BESIDE_DOCKER,-m '')
 
 check: $(VENV)/.installed ## Lint, format, types and import contracts

@@ -10,6 +10,8 @@ import importlib.util
 import os
 import shutil
 import subprocess
+import sys
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -45,7 +47,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 class Gpu(Folder):
-    """The stages of a GPU run in a temporary folder."""
+    """The stages of a GPU run in a temporary folder, each a process of its own, as a user runs it."""
+
+    def __call__(self, stage: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run a stage to its end. Its seconds are in the output of a test that fails: GPU time is short."""
+        start = time.monotonic()
+        done = self.subprocess(stage, *arguments)
+        sys.stdout.write(f"{stage}: {time.monotonic() - start:.0f} s\n")
+        return done
 
     def bench(self, *blocks: Mapping[str, Any], **more: Any) -> Summary:
         """Plan, export, engines, run, aggregate; cases may fail, stages may not."""
