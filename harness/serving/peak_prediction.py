@@ -27,7 +27,7 @@ RESAMPLES = 24
 """Bootstrap resamples of the service times."""
 
 RUNS_EACH = 8
-"""Simulated runs of each resample: all resamples have the same arrivals, so these add little scatter."""
+"""Simulated runs of each resample, fewer of long ones: all resamples have the same arrivals, so these add little."""
 
 MOST_TOGETHER = 50_000_000
 """Simulated requests at the same time, of 50 bytes each. A run of a second has 350,000 where an answer takes 12 µs."""
@@ -64,9 +64,9 @@ class Peak:
     capacity_per_s: float
 
 
-def runs_together(runs: int, requests: int) -> int:
+def runs_together(runs: int, requests: int, least: int = LEAST_RUNS) -> int:
     """How many of the runs, of so many requests each, fit into memory together: of longer ones fewer say as much."""
-    return min(runs, max(LEAST_RUNS, MOST_TOGETHER // requests))
+    return min(runs, max(least, MOST_TOGETHER // requests))
 
 
 def peak_rate(
@@ -112,7 +112,8 @@ def peak_rate(
     resamples = [services.resampled((seed, number)) for number in range(RESAMPLES)]
     width = high / low
     ends = np.full(RESAMPLES, refined / capacity / width), np.full(RESAMPLES, min(1.0, refined / capacity * width))
-    scattered = _solved(shares(resamples, gaps[:RUNS_EACH]), *ends, capacity, bound)
+    each = runs_together(RUNS_EACH, requests * RESAMPLES, least=1)
+    scattered = _solved(shares(resamples, gaps[:each]), *ends, capacity, bound)
     spread = math.hypot(float(np.log(scattered).std(ddof=1)), _simulation_error(measured, refined))
     factor = math.exp(_NORMAL_95 * spread)
     return Peak(refined, Interval(low=refined / factor, high=min(capacity, refined * factor)), capacity)

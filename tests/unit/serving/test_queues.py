@@ -141,6 +141,11 @@ def test_long_runs_are_fewer_so_that_they_fit_into_the_memory(monkeypatch: pytes
         10,
         8,
     ]
+    assert [peak_prediction.runs_together(8, 24 * requests, least=1) for requests in (4_186, 348_949, 10**6)] == [
+        8,
+        5,
+        2,
+    ]
     few = (
         load_points(services, ONE, 1, [60.0], bound, 500, 1, runs=12),
         peak_rate(services, ONE, 1, bound, 500, 2, runs=12),
