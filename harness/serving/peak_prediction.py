@@ -29,11 +29,12 @@ RESAMPLES = 24
 RUNS_EACH = 8
 """Simulated runs of each resample, fewer of long ones: all resamples have the same arrivals, so these add little."""
 
-MOST_TOGETHER = 50_000_000
-"""Simulated requests at the same time, of 50 bytes each. A run of a second has 350,000 where an answer takes 12 µs."""
+MOST_TOGETHER = 5_000_000
+"""Simulated requests at the same time: each takes 0.5 µs and 50 bytes. Runs of models that answer in microseconds have
+up to 1,000,000 requests."""
 
 LEAST_RUNS = 8
-"""Simulated runs, however many requests one has."""
+"""Simulated runs, however many requests a run has."""
 
 STEPS = 10
 """Halvings of the bracket, on logarithms: a bracket of 1.8 becomes 1.0006."""
@@ -276,8 +277,8 @@ MEASURED_RUNS = 200
 MAP_DELAYS = (0.0, 0.02, 0.05, 0.1, 0.2)
 """Delays of the map, as shares of the bound; the case's own delay is added."""
 
-GUESS_RUNS = 20
-"""Simulated runs of the first prediction, which only decides how long a run is."""
+GUESS_RUNS, GUESS_REQUESTS = 20, 20_000
+"""Simulated runs and their longest of the first prediction, which only decides how long a run is."""
 
 MAP_REQUESTS = 500
 """Requests of a run of the map, which compares policies on the same arrivals."""
@@ -332,7 +333,7 @@ def replay_times(service: ServiceRun) -> ServiceTimes:
 def _peak(times: ServiceTimes, load: LoadCase, bound: LatencyBound, seed: int) -> Peak | None:
     """The peak for runs as long as the real ones: their number of requests depends on the rate itself."""
     policy, workers = batch_policy(load), load.parallel
-    most = requests_at_rate(load, times.capacity_per_s(policy, workers))
+    most = min(GUESS_REQUESTS, requests_at_rate(load, times.capacity_per_s(policy, workers)))
     guess = peak_rate(times, policy, workers, bound, most, seed, runs=GUESS_RUNS, interval=False)
     if guess is None:
         return None
