@@ -16,8 +16,8 @@ from tests.fixtures.exporting import planned, record_of, run_export, write_plan
 pytestmark = [pytest.mark.stages, pytest.mark.slow]
 
 MODEL, FORM = "efficientnet-lite0", "int8-opset17"
-CONVOLUTIONS, PRODUCTS = 49, 50
-"""Of EfficientNet-Lite0, and with its classifier."""
+CONVOLUTIONS, PRODUCTS, ADDITIONS = 49, 50, 9
+"""Of EfficientNet-Lite0; products with its classifier, additions of a convolution and a shortcut."""
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +42,8 @@ def graph(exported: Path) -> Any:
 def test_every_scale_is_around_zero(graph: Any) -> None:
     values = {entry.name: numpy_helper.to_array(entry) for entry in graph.initializer}
     pairs = [node for node in graph.node if node.op_type in ("QuantizeLinear", "DequantizeLinear")]
-    assert len(pairs) == 4 * PRODUCTS, "a pair before the activation and one before the weights of each product"
+    # A pair before the activation and one before the weights of each product, and one before each shortcut.
+    assert len(pairs) == 4 * PRODUCTS + 2 * ADDITIONS
     for node in pairs:
         zero = values[node.input[2]]
         assert zero.dtype == np.int8, node.name
