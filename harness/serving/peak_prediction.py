@@ -66,7 +66,7 @@ class Peak:
 
 
 def runs_together(runs: int, requests: int, least: int = LEAST_RUNS) -> int:
-    """How many of the runs, of so many requests each, fit into memory together: of longer ones fewer say as much."""
+    """How many of the runs, of so many requests each, are simulated: a few long ones say as much."""
     return min(runs, max(least, MOST_TOGETHER // requests))
 
 

