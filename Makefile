@@ -385,8 +385,9 @@ $(VENV)/.installed: pyproject.toml $(LOCK)
 	  printf 'Error: DEVICE=cuda was asked for and there is no NVIDIA driver (libcuda.so.1) here.\nHint:  Run with DEVICE=cpu, or on a machine with an NVIDIA GPU (in a container: `--gpus all`).\n' >&2; exit 5; fi
 	@echo "Installing the pinned set of $(LOCK) into $(VENV) (once; some minutes) …"
 	@test -x $(VENV)/bin/python || "$$PYTHON" -m venv $(VENV)
-	@$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check $(if $(TORCH_INDEX),--extra-index-url "$$TORCH_INDEX") \
+	@$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-compile $(if $(TORCH_INDEX),--extra-index-url "$$TORCH_INDEX") \
 	  --constraint $(LOCK) --editable '.[$(SUITE),dev]'
+	@$(VENV)/bin/python -m compileall -qq -j 0 $(VENV)/lib || true  # pip uses one CPU; torch has a file for newer Pythons
 	@if [ "$(SUITE)" = cuda ] && ! $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check '.[tensorrt]'; then \
 	  echo "TensorRT was not installed: the vendor's package index is out of reach. Its rows will say so." >&2; fi
 	@touch $@
