@@ -56,6 +56,7 @@ from harness.zoo.onnx.check import (
     hint_of_other_exporter,
     trials_of,
 )
+from harness.zoo.quantised_files import bits_of_blocks
 from harness.zoo.reference import (
     Compare,
     Forward,
@@ -446,7 +447,10 @@ def _onnx_files(
             how = torch_to_onnx.write_fp32(loaded, example, fp32, job.options)
         files["fp32"] = _onnx_artifact(fp32, how)
         if loaded.quantised is not None:
-            own = f"{loaded.quantised}, as the user's file has it"
+            blocks = " and ".join(map(str, bits_of_blocks(fp32)))
+            own = f"{loaded.quantised}, as the user's file has it" + (
+                f"; weights of {blocks} bits in blocks" if blocks else ""
+            )
             return {**files, "int8": files["fp32"].model_copy(update={"quantisation": own})}
         if "fp16" in job.planned.onnx_precisions:
             with refusals.attempt("fp16"), step("onnx-fp16"):

@@ -93,6 +93,11 @@ def blocks_in_int8(path: Path) -> int:
     return sum(map(_is_in_int8, _graph_of(path).nodes))
 
 
+def bits_of_blocks(path: Path) -> list[int]:
+    """How many bits the weights in blocks have, each number once."""
+    return sorted({node.numbers.get("bits", 4) for node in _graph_of(path).nodes if node.kind == BLOCKS})
+
+
 def _is_in_int8(node: _Node) -> bool:
     return node.kind == BLOCKS and node.numbers.get("accuracy_level") == IN_INT8
 

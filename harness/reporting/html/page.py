@@ -47,7 +47,7 @@ from harness.reporting.prose.recommendations import recommend
 from harness.reporting.ranking import TableKey
 from harness.reporting.table import Column, DocumentBlock
 from harness.reporting.tables.generation_table import by_model
-from harness.reporting.tables.latency_table import doubt_notes, latency_columns
+from harness.reporting.tables.latency_table import latency_columns, table_notes
 from harness.reporting.tables.validity_tables import unmeasured_table
 from harness.reporting.writers import html
 from harness.reporting.writers.html import KINDS
@@ -83,11 +83,12 @@ class CaseTable:
 
 def case_table(summary: Summary, rows: Sequence[Row]) -> CaseTable:
     """The rows of one table (ranking.by_table) for the page."""
-    columns = latency_columns(rows, summary.exports.get(rows[0].model), summary.engines, summary.custom)
+    export, engines = summary.exports.get(rows[0].model), summary.engines
+    columns = latency_columns(rows, export, engines, summary.custom)
     columns = [column for column in columns if column.header != GRADE]
     headers = tuple((column.header, KINDS[column.align]) for column in columns)
     entries = (Entry(row, _cells(columns, row), _lines(_facts(row))) for row in rows)
-    return CaseTable((*headers, ("flags", "word")), tuple(entries), tuple(doubt_notes(rows)))
+    return CaseTable((*headers, ("flags", "word")), tuple(entries), tuple(table_notes(rows, export, engines)))
 
 
 def _cells(columns: Sequence[Column[Row]], row: Row) -> Markup:

@@ -18,6 +18,7 @@ from harness.reporting.ranking import USUAL
 from harness.reporting.table import Column, Table, case_columns, figure_column, word_column
 from harness.reporting.tables.cold_start_table import Engines, engine_of
 from harness.reporting.tables.custom_metrics_table import Metrics, csv_columns, metric_columns
+from harness.reporting.writers.markdown import escape
 from harness.reporting.writers.terminal import table_text
 from harness.statistics.estimators import least_in_process
 
@@ -31,14 +32,34 @@ def latency_table(
     """Latency, throughput, speed-up, parity, memory and grade of the rows of one table (ranking.by_table).
 
     export: of the table's model; engines: Summary.engines. Where rows differ in precision, these give the sizes of the
-    loaded files. metrics: Summary.custom.
+    loaded files, and how those of int8 were quantised. metrics: Summary.custom.
     """
-    return Table(latency_columns(rows, export, engines, metrics), rows, note="\n\n".join(doubt_notes(rows)))
+    note = "\n\n".join(map(escape, table_notes(rows, export, engines or {})))
+    return Table(latency_columns(rows, export, engines, metrics), rows, note=note)
+
+
+def table_notes(rows: Sequence[Row], export: ExportRecord | None, engines: Engines) -> list[str]:
+    """Paragraphs below a latency table."""
+    return [*doubt_notes(rows), *_quantisation_notes(rows, export, engines)]
 
 
 def doubt_notes(rows: Sequence[Row]) -> list[str]:
     """The meaning of the mark beside a speed-up, where any row has it."""
     return [ranking.DOUBT_MEANS] if any(map(ranking.is_doubtful, rows)) else []
+
+
+def _quantisation_notes(rows: Sequence[Row], export: ExportRecord | None, engines: Engines) -> list[str]:
+    """How the ONNX files of int8 rows were quantised, each way with its backends."""
+    files = export.onnx_artifacts if export else ()
+    ways = {file.path: file.quantisation or file.exporter for file in files}
+    backends: dict[str, dict[str, None]] = {}
+    for row in rows:
+        if row.precision == "int8":
+            engine = engine_of(row, export, engines)
+            for path in (engine.request.onnx,) if engine else row.artifacts:
+                if path in ways:
+                    backends.setdefault(ways[path], {})[row.backend] = None
+    return [f"int8 in {', '.join(named)}: {way}." for way, named in backends.items()]
 
 
 def latency_columns(

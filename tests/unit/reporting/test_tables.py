@@ -25,6 +25,8 @@ from harness.reporting.tables.cold_start_table import cold_table
 from harness.reporting.tables.latency_table import latency_table, terminal_table
 from harness.reporting.tables.validity_tables import checks_table, flags_table, unmeasured_table
 from harness.reporting.writers.markdown import blocks_text, escape, table_text
+from tests.synthetic_cuda import MODELS as CUDA_MODELS
+from tests.synthetic_cuda import engines_of
 from tests.synthetic_results import rows_of, with_baseline_grades
 
 ROWS = dict[str, Row]
@@ -41,6 +43,24 @@ def cells(text: str, first: str) -> list[list[str]]:
 @pytest.mark.parametrize("model", MODELS)
 def test_latency_table(summary: Summary, golden: Golden, model: str) -> None:
     golden(f"latency-{model}.md", table_text(latency_table(rows_of(summary, model), summary.exports[model])) + "\n")
+
+
+def test_int8_rows_say_how_their_files_were_quantised(summary: Summary, rows: ROWS) -> None:
+    export, row = summary.exports[rows[NAME].model], rows[NAME]
+    file = export.onnx["fp32"].model_copy(update={"path": "int8.onnx", "quantisation": "static | 64 inputs"})
+    form = file.model_copy(update={"path": "int8-opset17.onnx", "quantisation": None, "exporter": "symmetric"})
+    export = export.model_copy(update={"onnx": {**export.onnx, "int8": file}, "onnx_variants": {"int8-opset17": form}})
+    engine = engines_of(CUDA_MODELS[0])[0]
+    engine = engine.model_copy(update={"request": engine.request.model_copy(update={"onnx": form.path})})
+    loaded = {"onnxruntime": file.path, "openvino": file.path, "tensorrt": engine.engine.path}
+    quantised = [
+        row.model_copy(update={"precision": "int8", "backend": backend, "artifacts": {path: "0" * 64}})
+        for backend, path in loaded.items()
+    ]
+    notes = latency.table_notes([row, *quantised], export, {f"{export.slug}/{engine.engine.path}": engine})
+    assert notes == ["int8 in onnxruntime, openvino: static | 64 inputs.", "int8 in tensorrt: symmetric."]
+    assert table_text(latency_table(quantised[:1], export)).endswith("int8 in onnxruntime: static \\| 64 inputs.")
+    assert "int8 in" not in table_text(latency_table([row], export))
 
 
 @pytest.mark.parametrize("model", MODELS)

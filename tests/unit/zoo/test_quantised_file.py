@@ -17,7 +17,7 @@ from harness.planning.matrix import make_plan  # noqa: E402
 from harness.zoo import model_info, quantised_files  # noqa: E402
 from harness.zoo.families import own_onnx  # noqa: E402
 from harness.zoo.loaded import Request  # noqa: E402
-from harness.zoo.quantised_files import FileQuantisation, blocks_in_int8, quantisation_of  # noqa: E402
+from harness.zoo.quantised_files import FileQuantisation, bits_of_blocks, blocks_in_int8, quantisation_of  # noqa: E402
 from tests.fixtures import odd_onnx as files  # noqa: E402
 
 
@@ -119,6 +119,7 @@ def test_blocks_of_weights_are_int8_where_activations_become_bytes(tmp_path: Pat
         )
         assert (quantisation_of(in_floats), blocks_in_int8(in_floats)) == ("weights", 0)
         assert (quantisation_of(in_bytes), blocks_in_int8(in_bytes)) == ("dynamic", 1)
+        assert bits_of_blocks(in_bytes) == [bits]
 
 
 def test_the_export_reads_the_quantisation_of_a_file_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
