@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from harness.core.schemas.vocabulary import OLD_FLAGS
+
 nbclient = pytest.importorskip("nbclient", reason="nbclient is not there: pip install '.[dev]'")
 nbformat = pytest.importorskip("nbformat", reason="nbformat is not there: pip install '.[dev]'")
 
@@ -93,6 +95,12 @@ def test_committed_notebooks_are_clean(name: str) -> None:
         for output in outputs(notebook)
     ]
     assert OF_ONE_MACHINE.findall(json.dumps(without_images)) == []
+
+
+@each_notebook
+def test_committed_notebooks_name_flags_as_the_code_does(name: str) -> None:
+    texts = [output.get("text", "") + output.get("data", {}).get("text/plain", "") for output in outputs(read(name))]
+    assert set(re.findall(r"[A-Z]+(?:_[A-Z]+)+", "".join(texts))).isdisjoint(OLD_FLAGS)
 
 
 @pytest.mark.stages

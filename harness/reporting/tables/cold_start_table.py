@@ -9,7 +9,7 @@ from pathlib import PurePosixPath
 from typing import Literal
 
 from harness.core import units
-from harness.core.schemas import EngineRecord, ExportRecord, Interval, Latency, Row, ShapeProfile, Summary
+from harness.core.schemas import EngineRecord, ExportRecord, Interval, Latency, LoadRow, Row, ShapeProfile, Summary
 from harness.core.units import ABSENT, SECOND, too_wide_to_print
 from harness.reporting import ranking
 from harness.reporting.csv_identity import (
@@ -33,7 +33,7 @@ MAX_NAMED = 3
 """Number of named layers that were kept in fp32; summary.json has all."""
 
 
-def engine_of(row: Row, export: ExportRecord | None, engines: Engines) -> EngineRecord | None:
+def engine_of(row: Row | LoadRow, export: ExportRecord | None, engines: Engines) -> EngineRecord | None:
     """The engine among the files that a row loaded; None where it loaded none."""
     if export is None:
         return None

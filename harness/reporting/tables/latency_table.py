@@ -14,6 +14,7 @@ from harness.reporting import ranking
 from harness.reporting.csv_identity import Line, case_line, has_figures
 from harness.reporting.figures import ANSWERS, CSV_UNITS, DEVICE, LEAST_SAMPLES, MEMORY, SPEED, Figure, columns
 from harness.reporting.prose import boundaries
+from harness.reporting.prose.quantisation import quantisation_notes
 from harness.reporting.ranking import USUAL
 from harness.reporting.table import Column, Table, case_columns, figure_column, word_column
 from harness.reporting.tables.cold_start_table import Engines, engine_of
@@ -40,26 +41,12 @@ def latency_table(
 
 def table_notes(rows: Sequence[Row], export: ExportRecord | None, engines: Engines) -> list[str]:
     """Paragraphs below a latency table."""
-    return [*doubt_notes(rows), *_quantisation_notes(rows, export, engines)]
+    return [*doubt_notes(rows), *quantisation_notes(rows, export, engines)]
 
 
 def doubt_notes(rows: Sequence[Row]) -> list[str]:
     """The meaning of the mark beside a speed-up, where any row has it."""
     return [ranking.DOUBT_MEANS] if any(map(ranking.is_doubtful, rows)) else []
-
-
-def _quantisation_notes(rows: Sequence[Row], export: ExportRecord | None, engines: Engines) -> list[str]:
-    """How the ONNX files of int8 rows were quantised, each way with its backends."""
-    files = export.onnx_artifacts if export else ()
-    ways = {file.path: file.quantisation or file.exporter for file in files}
-    backends: dict[str, dict[str, None]] = {}
-    for row in rows:
-        if row.precision == "int8":
-            engine = engine_of(row, export, engines)
-            for path in (engine.request.onnx,) if engine else row.artifacts:
-                if path in ways:
-                    backends.setdefault(ways[path], {})[row.backend] = None
-    return [f"int8 in {', '.join(named)}: {way}." for way, named in backends.items()]
 
 
 def latency_columns(

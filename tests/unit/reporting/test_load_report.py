@@ -62,6 +62,17 @@ def test_the_section_is_as_the_golden_file_has_it(with_loads: Summary, golden: C
     golden("load.md", f"{load_answer(with_loads)}\n\n{blocks_text(load_section(with_loads, links))}\n")
 
 
+def test_loads_in_int8_say_how_their_file_was_quantised(with_loads: Summary) -> None:
+    row = row_of("onnxruntime")
+    (file,) = (file for name, file in with_loads.exports[row.model].onnx.items() if name == "fp32")
+    file = file.model_copy(update={"quantisation": "static"})
+    export = with_loads.exports[row.model].model_copy(update={"onnx": {"int8": file}})
+    summary = with_loads.model_copy(update={"exports": {row.model: export}})
+    int8 = row.model_copy(update={"precision": "int8", "artifacts": {file.path: file.sha256}})
+    assert "int8 in onnxruntime: static." in load_tables(summary, [int8])
+    assert not [block for block in load_tables(summary, [row]) if "int8 in" in str(block)]
+
+
 def test_scenarios_have_tables_of_their_own() -> None:
     scenarios = [key.scenario for key, _ in by_group(load_rows())]
     assert scenarios == ["server", "single-stream", "multi-stream", "concurrency", "offline"]
