@@ -60,12 +60,11 @@ def make_backend_job(
 
 
 def read_case_export(job: CaseJob) -> tuple[ExportRecord, ModelFolder]:
-    """The export of a job, and the folder of its files, which a user's module that changes the current folder does not
-    move. Raises FormatError or MissingInputError."""
+    """The export of a job, and the folder of its files. Raises FormatError or MissingInputError."""
     models = Models(Path(job.models))
     path = models.folder(job.case.slug).record if job.export is None else Path(job.export)
     export = store.load(path, ExportRecord, "make export")
-    return export, Models(models.root.absolute()).folder(job.case.slug, export.folder)
+    return export, models.folder(job.case.slug, export.folder)
 
 
 def read_engine(case: Case, options: Options, export: ExportRecord, folder: ModelFolder) -> EngineRecord:

@@ -92,7 +92,7 @@ RE_WARM_S = 0.1
 
 def serve_load(job: LoadJob, enter: Enter) -> None:
     """Measure what the load case lacks, and save each record when it is complete. Raises what a backend raises."""
-    results = Results(Path(job.results).absolute())  # a user's module may change the current folder
+    results = Results(Path(job.results))
     files = results.load(job.load.load_id)
     threads = WorkerThreads(job.load.workers)
     with stay_here():
