@@ -266,7 +266,7 @@ def _backend_cases(
     table: BackendInfo,
     device: Device,
     quantised: FileQuantisation | None,
-    given: Sequence[GivenInputs] = (),
+    given: Sequence[GivenInputs],
 ) -> Iterator[Case]:
     """Every combination of a block's lists for one model and backend."""
     lengths: Sequence[int | None] = block.sequence_lengths if info.kind == "text" else (None,)

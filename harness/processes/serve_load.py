@@ -155,7 +155,7 @@ class _Loaded:
 
         backend.activate()
         runs = Rewritable(batches.inputs, make_ready, run_once, backend.outputs)
-        repeats = run_repeat_check(runs, batches.reference, (seed, size), ALONE_PAIRS, self.known[size])
+        repeats = run_repeat_check(runs, batches.reference, (seed, size), self.known[size], ALONE_PAIRS)
         return with_new_samples(repeats, runs, batches.new, 1, batches.masks)
 
     def time_outputs(self, size: int) -> OutputsTime | None:

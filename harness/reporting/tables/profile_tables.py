@@ -362,12 +362,10 @@ def reconciliation_line(reconciliation: Reconciliation) -> str:
 
 def layers_block(layers: Sequence[LayerRow], top: int = TOP_LAYERS, choice: LayerChoice = EVERYTHING) -> DocumentBlock:
     """The table of layers, or a sentence that no layer matches."""
-    return layers_table(layers, top, choice) or f"No layer matches {choice_words(choice)}."
+    return _layers_table(layers, top, choice) or f"No layer matches {choice_words(choice)}."
 
 
-def layers_table(
-    layers: Sequence[LayerRow], top: int = TOP_LAYERS, choice: LayerChoice = EVERYTHING
-) -> Table[LayerRow] | None:
+def _layers_table(layers: Sequence[LayerRow], top: int, choice: LayerChoice) -> Table[LayerRow] | None:
     """The chosen layers with the longest self time, and a line with the rest; None where no layer matches."""
     chosen = chosen_layers(layers, choice)
     if not chosen:
