@@ -110,7 +110,7 @@ def judge_by_model(
     sides: tuple[Side | None, Side],
     margins: Margins,
     limits: Sequence[Threshold],
-    design: Design = "separate",
+    design: Design,
 ) -> Comparison:
     """As judge, where either run is large."""
     head = None if baseline is None else baseline.head

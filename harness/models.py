@@ -16,6 +16,7 @@ from tabulate import tabulate
 
 from harness.core import cli
 from harness.zoo import MODELS, PREFIXES, ModelInfo
+from harness.zoo.model_files import hub_folder, user_cache
 
 
 def models(arguments: Sequence[str]) -> None:
@@ -47,15 +48,12 @@ def availability(info: ModelInfo) -> str:
 
 def _is_cached(info: ModelInfo) -> bool:
     """True where the libraries' own download folders hold weights of this model."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
     if info.family == "harness.zoo.families.vision":
-        folder = Path(os.environ.get("TORCH_HOME", cache / "torch")) / "hub" / "checkpoints"
+        folder = Path(os.environ.get("TORCH_HOME", user_cache() / "torch")) / "hub" / "checkpoints"
         # torchvision names its files <model>-<eight hex digits>.pth.
         pattern = re.compile(re.escape(info.reference) + r"-[0-9a-f]{8}\.pth")
         return folder.is_dir() and any(pattern.fullmatch(file.name) for file in folder.iterdir())
-    home = Path(os.environ.get("HF_HOME", cache / "huggingface"))
-    hub = Path(os.environ.get("HF_HUB_CACHE", home / "hub"))
-    return any((hub / f"models--{info.reference.replace('/', '--')}").glob("snapshots/*/*.safetensors"))
+    return any(hub_folder(info.reference).glob("snapshots/*/*.safetensors"))
 
 
 if __name__ == "__main__":

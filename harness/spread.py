@@ -30,7 +30,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
 
-from harness.aggregation.admission import comparison_group, differing_facts, foreign_artifact, known_artifacts
+from harness.aggregation.admission import comparison_groups, differing_facts, foreign_artifact, known_artifacts
 from harness.aggregation.batch_times import batch_ns
 from harness.aggregation.join import checks_for
 from harness.aggregation.scaling import copies_of, disturbance, scaling
@@ -256,12 +256,8 @@ def _earlier_check(request: SpreadRequest) -> NeighbourCheck | None:
 def assign_slots(cases: Sequence[Case], slots: int, before: Mapping[str, int]) -> dict[str, int]:
     """Case id → slot. All cases of a comparison group get one slot: the one of `before`, else the one with the fewest
     cases; large groups come first (Graham, longest processing time first: SIAM J. Appl. Math. 17, 1969)."""
-    groups: dict[tuple[object, ...], list[Case]] = {}
-    for case in cases:
-        if case.skip_reason is None:
-            groups.setdefault(comparison_group(case), []).append(case)
     loads, assigned = [0] * slots, dict[str, int]()
-    for group in sorted(groups.values(), key=len, reverse=True):
+    for group in sorted(comparison_groups(cases).values(), key=len, reverse=True):
         place = next((before[case.case_id] for case in group if case.case_id in before), loads.index(min(loads)))
         loads[place] += len(group)
         assigned |= {case.case_id: place for case in group}

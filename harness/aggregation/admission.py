@@ -55,6 +55,15 @@ def comparison_group(case: Case | GenerationCase) -> tuple[object, ...]:
     return (case.model, case.batch_size, case.sequence_length, case.boundary, case.mode)
 
 
+def comparison_groups(cases: Iterable[Case]) -> dict[tuple[object, ...], list[Case]]:
+    """The runnable cases by comparison group, in their order."""
+    groups: dict[tuple[object, ...], list[Case]] = {}
+    for case in cases:
+        if case.skip_reason is None:
+            groups.setdefault(comparison_group(case), []).append(case)
+    return groups
+
+
 def known_artifacts(export: ExportRecord | None, engines: Iterable[EngineRecord]) -> dict[str, str]:
     """Path → sha256 of every file of the current export and of the engines that were built from it."""
     if export is None:
@@ -83,8 +92,10 @@ def foreign_service(service: ServiceRun, export: ExportRecord, engines: Sequence
     return foreign_file(judged, known_artifacts(export, engines))
 
 
-def other_settings(record: TimedRecord | Failed, settings_id: str) -> str | None:
-    """Why a record was not measured as the plan says."""
+def foreign_record(record: TimedRecord | Failed, settings_id: str, case_id: str, number: int) -> str | None:
+    """Why the record in the file of a case's round is of another one, or was not measured as the plan says."""
+    if (record.case_id, record.round) != (case_id, number):
+        return f"the file holds {record.case_id} round {record.round}: it was moved or copied"
     if record.settings_id == settings_id:
         return None
     return f"measured with settings {record.settings_id}, this plan has settings {settings_id}"

@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from harness.aggregation import batch_times
-from harness.aggregation.grades import RANKED, Finding, finding
+from harness.aggregation.grades import RANKED, Finding, finding, names_of
 from harness.core.schemas import (
     FIXED_WHEN_TRACED,
     NO_FLOATS,
@@ -477,7 +477,17 @@ _PLACES = {field: place for place, field in enumerate(GroupKey._fields)}
 
 def flag_names(row: Row) -> list[str]:
     """The flags that cost the row its grade, each once; notes are left out."""
-    return list(dict.fromkeys(flag.name for flag in row.flags if not flag.is_note))
+    return names_of(flag for flag in row.flags if not flag.is_note)
+
+
+def status_text(row: Row | GenerationRow) -> str:
+    """The status of a row that was not measured, and why."""
+    return f"{row.status}: {row.reason}" if row.reason else row.status
+
+
+def grade_text(row: Row | GenerationRow) -> str:
+    """The grade of a row and its flags: `grade C: NOT_CONVERGED, STEAL`."""
+    return f"grade {row.grade}: {', '.join(names_of(row.flags))}"
 
 
 def is_calibration(row: Row | GenerationRow) -> bool:

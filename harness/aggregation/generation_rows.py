@@ -498,9 +498,7 @@ def _read(plan: Plan, case: GenerationCase, load: LoadGenerated, note: Callable[
             continue
         if record is None:
             continue
-        if (record.case_id, record.round) != (case.case_id, number):
-            records.other[number] = f"the file holds {record.case_id} round {record.round}: it was moved or copied"
-        elif (reason := admission.other_settings(record, plan.settings_id)) is not None:
+        if (reason := admission.foreign_record(record, plan.settings_id, case.case_id, number)) is not None:
             records.other[number] = reason
         elif isinstance(record, Generated):
             records.measured.append(record)

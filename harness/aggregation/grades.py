@@ -35,6 +35,11 @@ def finding(caps_at: Grade, name: str, detail: str, remedy: str) -> Finding:
     return Finding(caps_at, Flag(name=name, detail=detail, remedy=remedy, caps_at=caps_at))
 
 
+def names_of(flags: Iterable[Flag]) -> list[str]:
+    """The names of flags, each once."""
+    return list(dict.fromkeys(flag.name for flag in flags))
+
+
 def grade(findings: Iterable[Finding]) -> Grade:
     """The worst grade that any finding leaves; A without findings."""
     return max((problem.caps_at for problem in findings), key=_ORDER.__getitem__, default="A")

@@ -294,7 +294,7 @@ def _records(
             damaged.append((number, content))
             notes.damaged.append(content)
             continue
-        reason = _refusal(content, plan.settings_id, case.case_id, number) or (
+        reason = admission.foreign_record(content, plan.settings_id, case.case_id, number) or (
             _unmeasured(content, case, copies) or _foreign(content, case, artifacts, *machine)
             if isinstance(content, Measured)
             else None
@@ -321,12 +321,6 @@ def _rounds(plan: Plan, case: Case, load: ReadRecord) -> Iterator[tuple[int, Mea
         else:
             if record is not None:
                 yield number, record
-
-
-def _refusal(record: Measured | Failed, settings_id: str, case_id: str, number: int) -> str | None:
-    if (record.case_id, record.round) != (case_id, number):
-        return f"the file holds {record.case_id} round {record.round}: it was moved or copied"
-    return admission.other_settings(record, settings_id)
 
 
 def _unmeasured(record: Measured, case: Case, copies: Copied) -> str | None:

@@ -66,12 +66,12 @@ from harness.serving.replay import replay_recorded, simulate
 from harness.statistics import parity as distance
 from harness.statistics.estimators import (
     PERCENTILE_MIN_SAMPLES,
-    log_t_interval,
     median,
     median_interval,
     percentile,
     process_percentiles,
 )
+from harness.statistics.ratios import mean_ratio
 
 HOUR_S, MILLION = 3600, 1_000_000
 
@@ -550,11 +550,8 @@ def _seed_guard(evidence: LoadEvidence) -> Guard | None:
         ]
         ratios = [second / first for first, second in zip(centres[::2], centres[1::2], strict=False) if first > 0]
         if len(ratios) >= 2:
-            return Guard(
-                name="other-seed",
-                ratio=math.exp(math.fsum(map(math.log, ratios)) / len(ratios)),
-                interval=log_t_interval(ratios),
-            )
+            mean = mean_ratio(ratios)
+            return Guard(name="other-seed", ratio=mean.value, interval=mean.ci95)
     return None
 
 

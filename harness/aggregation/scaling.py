@@ -28,8 +28,8 @@ from harness.core.schemas import (
     Situation,
     TimedWindow,
 )
-from harness.statistics.estimators import log_t_interval, median
-from harness.statistics.ratios import Ratio, change_between
+from harness.statistics.estimators import median
+from harness.statistics.ratios import Ratio, change_between, mean_ratio
 
 STRAGGLES_BELOW = 0.98
 """A device is a straggler where the whole interval of its throughput, divided by the median of all devices, is below
@@ -180,8 +180,8 @@ def scaling(copies: Copies) -> Scaling | None:
         rounds=len(numbers),
         alone_per_s=median(alone),
         together_per_s=median(together),
-        efficiency=_over_rounds([both / single for both, single in zip(together, alone, strict=True)]),
-        interference=_over_rounds([float(np.exp(np.mean(np.log(ratios)))) for ratios in slowdowns]),
+        efficiency=mean_ratio([both / single for both, single in zip(together, alone, strict=True)]),
+        interference=mean_ratio([float(np.exp(np.mean(np.log(ratios)))) for ratios in slowdowns]),
         slots=tuple(_slot_scaling(copies, place, by_round) for place in range(len(copies.slots))),
         overlap=copies.least_overlap,
     )
@@ -195,15 +195,15 @@ def _slot_scaling(copies: Copies, place: int, by_round: Sequence[Sequence[CopyPr
         together_per_s=median([process.together.per_s for process in own]),
         alone_ns=median([process.alone.latency_ns for process in own]),
         together_ns=median([process.together.latency_ns for process in own]),
-        slowdown=_over_rounds([process.together.latency_ns / process.alone.latency_ns for process in own]),
+        slowdown=mean_ratio([process.together.latency_ns / process.alone.latency_ns for process in own]),
         against={
-            "alone": _over_rounds(
+            "alone": mean_ratio(
                 [
                     mine.alone.per_s / median([process.alone.per_s for process in processes])
                     for mine, processes in zip(own, by_round, strict=True)
                 ]
             ),
-            "together": _over_rounds(
+            "together": mean_ratio(
                 [
                     mine.together.per_s / median([process.together.per_s for process in processes])
                     for mine, processes in zip(own, by_round, strict=True)
@@ -211,11 +211,6 @@ def _slot_scaling(copies: Copies, place: int, by_round: Sequence[Sequence[CopyPr
             ),
         },
     )
-
-
-def _over_rounds(ratios: Sequence[float]) -> Ratio:
-    """Geometric mean of one ratio per round, and its 95% t interval on logarithms; None with a single round."""
-    return Ratio(math.exp(math.fsum(map(math.log, ratios)) / len(ratios)), log_t_interval(ratios))
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from harness.backends import backend_info
 from harness.backends.base import BackendJob, Batch
+from harness.backends.precision import onnx_key, onnx_precision
 from harness.backends.tensorrt.engine_request import Options, engine_for, merged_options
 from harness.core import store
 from harness.core.errors import MissingInputError
@@ -16,14 +17,10 @@ from harness.core.schemas import SOURCES, Case, EngineRecord, ExportRecord, Onnx
 
 
 def onnx_artifact(export: ExportRecord, precision: Precision, variant: str | None = None) -> OnnxArtifact:
-    """The file of a precision, in the form that a setting requires. MissingInputError where it was not exported.
-
-    fp32, tf32 and bf16 arithmetic start from the same fp32 file.
-    """
-    own: Precision = precision if precision in ("fp16", "int8") else "fp32"
-    artifact = export.onnx.get(own) if variant is None else export.onnx_variants.get(f"{own}-{variant}")
+    """The file of a precision, in the form that a setting requires. MissingInputError where it was not exported."""
+    name = onnx_key(precision, variant)
+    artifact = export.onnx_variants.get(name) if variant else export.onnx.get(onnx_precision(precision))
     if artifact is None:
-        name = own if variant is None else f"{own}-{variant}"
         if name in export.refused:
             raise MissingInputError(export.refused[name].error, export.refused[name].hint)
         raise MissingInputError(
@@ -60,12 +57,11 @@ def make_backend_job(
 
 
 def read_case_export(job: CaseJob) -> tuple[ExportRecord, ModelFolder]:
-    """The export of a job, and the folder of its files, which a user's module that changes the current folder does not
-    move. Raises FormatError or MissingInputError."""
+    """The export of a job, and the folder of its files. Raises FormatError or MissingInputError."""
     models = Models(Path(job.models))
     path = models.folder(job.case.slug).record if job.export is None else Path(job.export)
     export = store.load(path, ExportRecord, "make export")
-    return export, Models(models.root.absolute()).folder(job.case.slug, export.folder)
+    return export, models.folder(job.case.slug, export.folder)
 
 
 def read_engine(case: Case, options: Options, export: ExportRecord, folder: ModelFolder) -> EngineRecord:

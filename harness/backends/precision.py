@@ -1,11 +1,22 @@
-"""One word for the precision of many layers (pure)."""
+"""One word for the precision of many layers, and the ONNX file that a precision is computed from (pure)."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
-from harness.core.schemas import NO_FLOATS, OnnxArtifact
+from harness.core.schemas import NO_FLOATS, OnnxArtifact, Precision
+
+
+def onnx_precision(precision: Precision) -> Precision:
+    """The precision of the ONNX file that a case reads: a library computes in tf32 and bf16 from the fp32 file."""
+    return precision if precision in ("fp16", "int8") else "fp32"
+
+
+def onnx_key(precision: Precision, variant: str | None) -> str:
+    """The key of that file in the record of an export, in the form that a setting reads: `fp16`, `fp16-fused`."""
+    own = onnx_precision(precision)
+    return own if variant is None else f"{own}-{variant}"
 
 
 def precision_of(layers: Mapping[str, int]) -> str:

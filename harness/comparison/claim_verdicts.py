@@ -162,11 +162,11 @@ def _is_for(row: Row, cell: PublishedCase) -> bool:
 def _flaw(row: Row) -> str | None:
     """Why a row has no figure to compare; None where it has one."""
     if row.status != "measured":
-        return f"{row.status}: {row.reason}" if row.reason else row.status
+        return flags.status_text(row)
     if flags.is_too_short(row):
         return "too short for the clock"
     if row.grade not in grades.RANKED:
-        return f"grade {row.grade}: {', '.join(dict.fromkeys(flag.name for flag in row.flags))}"
+        return flags.grade_text(row)
     return None
 
 

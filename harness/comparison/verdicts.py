@@ -417,12 +417,12 @@ def _unsound(baseline: Row, current: Row, allowed: frozenset[str] = frozenset())
 
 def _flaw(row: Row, allowed: frozenset[str] = frozenset()) -> str | None:
     if row.status != "measured":
-        return f"{row.status}: {row.reason}" if row.reason else row.status
+        return flags.status_text(row)
     if flags.is_too_short(row):
         return "too short for the clock to show a change"
     if row.grade in grades.RANKED or flags.only_uncertain(row) or flags.only_flagged(row, allowed):
         return None
-    return f"grade {row.grade}: {', '.join(dict.fromkeys(flag.name for flag in row.flags))}"
+    return flags.grade_text(row)
 
 
 def _unjudged(pair: _Pair) -> tuple[ComparedRow, Change | None]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Annotated, Literal
+from pathlib import Path
+from typing import Annotated, Literal, TypeVar
 
 from pydantic import Field, TypeAdapter
 
@@ -41,6 +42,9 @@ class WindowRequest(Record):
     """Untimed work before each window, after the wait for it."""
 
 
+_J = TypeVar("_J", bound="_JobBase")
+
+
 class _JobBase(Record):
     """The fields of every job. measurement: in a LoadJob its timeout_s is the limit of the whole process."""
 
@@ -52,6 +56,11 @@ class _JobBase(Record):
     models: str
     export: str | None = None
     """Path of the record of the export; None: the model's latest export, or a backend that reads none."""
+
+    def with_absolute_paths(self: _J) -> _J:
+        """The same job for the process that does it: a user's module may change its current folder."""
+        places = {"results": self.results, "models": self.models, "export": self.export}
+        return self.model_copy(update={name: place and str(Path(place).absolute()) for name, place in places.items()})
 
 
 class CaseJob(_JobBase):

@@ -28,7 +28,7 @@ from harness.endpoints.contract import (
     text_of,
     unusable,
 )
-from harness.endpoints.http_connection import Head, HttpConnection, note_server_timing
+from harness.endpoints.http_connection import Head, HttpConnection, failure_of, note_server_timing
 from harness.endpoints.kserve_http import object_of
 from harness.endpoints.target import Target, api_key, tls_of
 from harness.timing.clock import now_ns
@@ -87,17 +87,12 @@ class Completions(Endpoint):
 
     def _models(self, timeout_ns: int) -> tuple[Head, Mapping[str, str]]:
         """The models of the server, with their owners."""
-        deadline = now_ns() + timeout_ns
         http = self._http()
         try:
-            http.ensure_open(deadline)
-            path = f"{self.target.prefix}/v1/models"
-            http.send([f"GET {path} HTTP/1.1\r\n{self._headers}\r\n".encode("ascii")], deadline)
-            head = http.head(deadline)
-            body = http.body(head, deadline)
+            head, body = http.get(f"{self.target.prefix}/v1/models", self._headers, now_ns() + timeout_ns)
         finally:
             http.close()
-        if failure := of_status(head.status, body[:200].decode("utf-8", "replace")):
+        if failure := failure_of(head, body):
             raise failure
         listed = object_of(body).get("data")
         entries = [item for item in listed if isinstance(item, dict)] if isinstance(listed, list) else []

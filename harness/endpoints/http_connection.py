@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from harness.endpoints.contract import MOST_ANSWER_BYTES, Exchange, RequestFailureError, of_socket
+from harness.endpoints.contract import MOST_ANSWER_BYTES, Exchange, RequestFailureError, of_socket, of_status
 from harness.timing.clock import now_ns
 
 _STATUS = re.compile(rb"HTTP/1\.([01]) ([1-5][0-9][0-9])(?: .*)?")
@@ -88,6 +88,13 @@ class HttpConnection:
     def body(self, head: Head, deadline_ns: int) -> bytes:
         """The whole body of an answer."""
         return b"".join(self.pieces(head, deadline_ns))
+
+    def get(self, path: str, headers: str, deadline_ns: int) -> tuple[Head, bytes]:
+        """The answer to a GET request. headers: its lines."""
+        self.ensure_open(deadline_ns)
+        self.send([f"GET {path} HTTP/1.1\r\n{headers}\r\n".encode("ascii")], deadline_ns)
+        head = self.head(deadline_ns)
+        return head, self.body(head, deadline_ns)
 
     def pieces(self, head: Head, deadline_ns: int) -> Iterator[bytes]:
         """The body of an answer in pieces, as they arrive; together they are as long as the head says."""
@@ -242,6 +249,11 @@ def _head_of(text: bytes) -> Head:
 
 _ENTRY = re.compile(r"\s*([A-Za-z0-9_-]{1,40})\s*((?:;[^,;]{0,200})*)")
 _DURATION = re.compile(r";\s*dur\s*=\s*\"?([0-9]{1,12}(?:\.[0-9]{1,12})?)\"?\s*")
+
+
+def failure_of(head: Head, body: bytes) -> RequestFailureError | None:
+    """The failure that an answer reports; None for status 200."""
+    return of_status(head.status, body[:200].decode("utf-8", "replace"))
 
 
 def note_server_timing(header: str | None, trace: Exchange) -> None:

@@ -23,11 +23,10 @@ from harness.endpoints.contract import (
     Sample,
     ServerTotals,
     Tensors,
-    of_status,
     text_of,
     unusable,
 )
-from harness.endpoints.http_connection import Bytes, HttpConnection, note_server_timing
+from harness.endpoints.http_connection import Bytes, HttpConnection, failure_of, note_server_timing
 from harness.endpoints.kserve import (
     check_inputs,
     datatype_of,
@@ -173,14 +172,10 @@ class KserveHttp(Endpoint):
 
     def _get(self, http: HttpConnection, path: str, timeout_ns: int) -> dict[str, Any] | None:
         """The JSON object at a path; None where the server has nothing there."""
-        deadline = now_ns() + timeout_ns
-        http.ensure_open(deadline)
-        http.send([f"GET {path} HTTP/1.1\r\n{self._headers}\r\n".encode("ascii")], deadline)
-        head = http.head(deadline)
-        body = http.body(head, deadline)
+        head, body = http.get(path, self._headers, now_ns() + timeout_ns)
         if head.status in (404, 405, 501):
             return None
-        if failure := of_status(head.status, body[:200].decode("utf-8", "replace")):
+        if failure := failure_of(head, body):
             raise failure
         return object_of(body)
 
@@ -217,7 +212,7 @@ class _KserveHttpConnection(Connection):
         body = self._http.body(head, deadline_ns)
         trace.done = now_ns()
         trace.answer_bytes = len(body)
-        if failure := of_status(head.status, body[:200].decode("utf-8", "replace")):
+        if failure := failure_of(head, body):
             raise failure
         length = _json_length(head.headers.get(_JSON_LENGTH), len(body))
         answer = object_of(body[:length])

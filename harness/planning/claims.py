@@ -17,7 +17,7 @@ from harness.core.errors import ConfigError, MissingInputError, UsageError
 from harness.core.layout import Results
 from harness.core.schemas import Claim, ClaimedModel, ClaimedValue, Device, Interval, Plan, PublishedCase, Row, Summary
 from harness.core.text import unknown_name
-from harness.planning.config import Config, MatrixBlock, ModelEntry, read_yaml
+from harness.planning.config import Config, MatrixBlock, ModelEntry, first_error, key_path, read_yaml
 from harness.planning.matrix import make_plan
 from harness.zoo import model_info
 
@@ -53,10 +53,9 @@ def parse(data: Mapping[str, Any], source: str) -> Claim:
         # Through JSON, because only there pydantic's strict mode accepts a list for a tuple.
         return Claim.model_validate_json(json.dumps(_spelled_out(data, source), default=str), strict=True)
     except ValidationError as error:
-        first = min(error.errors(), key=lambda finding: finding["type"] != "extra_forbidden")
-        path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"]).lstrip(".")
+        first = first_error(error)
         problem = "unknown key" if first["type"] == "extra_forbidden" else first["msg"].removeprefix("Value error, ")
-        raise ConfigError(f"{source}: {path or '(whole file)'}: {problem}.", _KEYS) from error
+        raise ConfigError(f"{source}: {key_path(first['loc']) or '(whole file)'}: {problem}.", _KEYS) from error
 
 
 def _spelled_out(data: Mapping[str, Any], source: str) -> dict[str, Any]:

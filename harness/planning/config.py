@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic_core import ErrorDetails
 
 from harness.core.errors import ConfigError, MissingInputError, UsageError
 from harness.core.safe_files import SizeLimit, open_to_read
@@ -507,11 +508,21 @@ def _full_names(names: Any) -> Any:
     return [_full_name(name) for name in names] if isinstance(names, list) else names
 
 
+def first_error(error: ValidationError) -> ErrorDetails:
+    """pydantic's first error; unknown keys come before missing keys that they cause."""
+    return min(error.errors(), key=lambda finding: finding["type"] != "extra_forbidden")
+
+
+def key_path(place: Iterable[int | str]) -> str:
+    """The place of a value in a file: `matrix[0].precisions`; empty for the whole file."""
+    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in place).lstrip(".")
+
+
 def _explain(error: ValidationError) -> tuple[str, str]:
-    """(key path: problem, hint) for pydantic's first error; unknown keys come before missing keys that they cause."""
-    first = min(error.errors(), key=lambda finding: finding["type"] != "extra_forbidden")
+    """(key path: problem, hint) for the first error."""
+    first = first_error(error)
     place = [part for part in first["loc"] if part != "[key]"]
-    path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in place).lstrip(".")
+    path = key_path(place)
     if first["type"] == "extra_forbidden":
         problem, hint = unknown_name("key", str(place[-1]), _known_keys(place))
         return f"{path}: {problem}", hint

@@ -10,7 +10,7 @@ from harness.core.schemas import Case, Plan
 from harness.planning.load_cases import served_cases
 
 
-def engine_cases(plan: Plan, names: Sequence[str] | None = None) -> dict[str, list[tuple[Case, Options]]]:
+def engine_cases(plan: Plan, names: Sequence[str] | None) -> dict[str, list[tuple[Case, Options]]]:
     """Runnable cases that load an engine, with their setting's options, by the model's slug; names: of these models
     alone."""
     asked_by: dict[str, list[tuple[Case, Options]]] = {}

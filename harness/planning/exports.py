@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.backends import backend_info
-from harness.backends.generation_files import onnx_key
+from harness.backends.generation_files import decoder_key
 from harness.core import cli, store
 from harness.core.errors import (
     ExportError,
@@ -228,7 +228,7 @@ class GenerationExports:
         record = self.intact.get(case.model)
         if record is None:
             return self.absent.get(case.model)
-        key = onnx_key(info, case)
+        key = decoder_key(info, case)
         if info.decoder_reads == "onnx" and key in record.refused:
             return ExportError(record.refused[key].error, record.refused[key].hint)
         if info.decoder_reads == "gguf" and record.gguf is None:

@@ -9,7 +9,7 @@ from itertools import product
 from typing import get_args
 
 from harness.backends import BackendInfo, backend_info
-from harness.backends.generation_files import onnx_precision
+from harness.backends.precision import onnx_precision
 from harness.core.errors import ConfigError
 from harness.core.schemas import Device, GenerationCase, Plan, Precision, Weights
 from harness.core.text import unknown_name

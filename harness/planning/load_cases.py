@@ -51,7 +51,7 @@ def load_cases(
     blocks: Sequence[ScenarioBlock],
     cases: Sequence[Case],
     source: str,
-    decoders: Decoders = lambda _: (),
+    decoders: Decoders,
 ) -> tuple[LoadCase, ...]:
     """Every scenario on every deployment of `cases`; of `decoders` where its requests are prompts and no service runs.
 

@@ -9,6 +9,7 @@ from itertools import product
 from typing import Any, Literal
 
 from harness.backends import BACKENDS, BackendInfo, backend_info
+from harness.backends.precision import onnx_precision
 from harness.backends.tensorrt.engine_request import VARIANT as ENGINE_VARIANT
 from harness.core.errors import ConfigError
 from harness.core.layout import case_id
@@ -265,7 +266,7 @@ def _backend_cases(
     table: BackendInfo,
     device: Device,
     quantised: FileQuantisation | None,
-    given: Sequence[GivenInputs] = (),
+    given: Sequence[GivenInputs],
 ) -> Iterator[Case]:
     """Every combination of a block's lists for one model and backend."""
     lengths: Sequence[int | None] = block.sequence_lengths if info.kind == "text" else (None,)
@@ -392,7 +393,7 @@ def _planned(entry: ModelEntry, info: ModelInfo, cases: Sequence[Case], given: S
 def onnx_files(case: Case) -> list[tuple[Precision, str | None]]:
     """(precision, variant) of the ONNX files that a case starts from: tf32 and bf16 have no file of their own."""
     info = backend_info(case.backend)
-    precision: Precision = case.precision if case.precision in ("fp16", "int8") else "fp32"
+    precision = onnx_precision(case.precision)
     if info.artifact == "onnx":
         return [(precision, info.setting(case.device, case.setting).variant)]
     if info.artifact != "engine":

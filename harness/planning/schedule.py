@@ -11,7 +11,7 @@ import random
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from harness.aggregation.admission import comparison_group
+from harness.aggregation.admission import comparison_groups
 from harness.aggregation.flags import GroupKey
 from harness.aggregation.more_rounds import half_width, is_wide
 from harness.backends import backend_info
@@ -38,12 +38,8 @@ def schedule(cases: Sequence[Case], rounds: int, seed: int) -> list[Turn]:
 
 def round_turns(cases: Sequence[Case], number: int, seed: int) -> list[Turn]:
     """One round: comparison groups in random order, the cases of a group next to each other in random order."""
-    groups: dict[tuple[object, ...], list[Case]] = {}
-    for case in cases:
-        if case.skip_reason is None:
-            groups.setdefault(comparison_group(case), []).append(case)
     order = random.Random(f"{seed}-{number}")  # noqa: S311 - an order, not a secret
-    shuffled = [order.sample(group, len(group)) for group in groups.values()]
+    shuffled = [order.sample(group, len(group)) for group in comparison_groups(cases).values()]
     order.shuffle(shuffled)
     return [(number, case) for group in shuffled for case in group]
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.aggregation.admission import comparison_group
+from harness.aggregation.admission import comparison_groups
 from harness.core import store
 from harness.core.layout import Models, Results
 from harness.core.schemas import Case, Plan, UnitFile, UnitRequest
@@ -25,11 +25,7 @@ class WorkUnit:
 
 def work_units(cases: Sequence[Case]) -> list[WorkUnit]:
     """The units of the runnable cases, in plan order."""
-    groups: dict[tuple[object, ...], list[Case]] = {}
-    for case in cases:
-        if case.skip_reason is None:
-            groups.setdefault(comparison_group(case), []).append(case)
-    return [WorkUnit(f"{group[0].slug}-{_hash(key)}", tuple(group)) for key, group in groups.items()]
+    return [WorkUnit(f"{group[0].slug}-{_hash(key)}", tuple(group)) for key, group in comparison_groups(cases).items()]
 
 
 def _hash(key: tuple[object, ...]) -> str:

@@ -29,6 +29,7 @@ from harness.core.protocol import (
 from harness.core.safe_files import open_to_write
 from harness.core.schemas import Record, Usage
 from harness.core.schemas.profile_record import GenerationPhase, MemoryTimeline, ModelProfile, PartsProfile
+from harness.core.text import portable
 from harness.processes.launcher import Observer, process_environment
 from harness.processes.monitor_handle import Monitor
 from harness.reporting.charts.profile_charts import allocations
@@ -56,11 +57,6 @@ class ProfileJob(Record):
     def results(self) -> Path:
         """The results folder."""
         return Path(self.job.results)
-
-    @property
-    def models(self) -> Path:
-        """The models folder."""
-        return Path(self.job.models)
 
 
 @dataclass(frozen=True)
@@ -195,7 +191,7 @@ def _missing_answer(timed_out: bool, code: int, profile_job: ProfileJob, log: Pa
         limit = profile_job.job.measurement.timeout_s
         return f"Ended at the time limit of {limit:g} s.", "Raise `measurement.timeout_s` in the configuration."
     if error := cli.last_error(store.tail(log)):
-        return error
+        return portable(error[0]), portable(error[1])
     ended = f"Crashed with signal {-code}." if code < 0 else f"Ended with exit code {code}."
     lines = store.tail(log).splitlines()
     last = f" {lines[-1].strip()}" if lines else ""

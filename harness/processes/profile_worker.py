@@ -69,7 +69,8 @@ def stage(arguments: Sequence[str]) -> None:
     cli.parser("harness.processes.profile_worker", __doc__).parse_args(arguments)
     die_with_parent()
     answers = _answers()
-    profile_job = ProfileJob.model_validate_json(sys.stdin.readline())
+    given = ProfileJob.model_validate_json(sys.stdin.readline())
+    profile_job = given.model_copy(update={"job": given.job.with_absolute_paths()})
     case = profile_job.job.case
     try:
         _prepare(profile_job)
@@ -144,7 +145,7 @@ def _memory(
     by = _NOT_REPORTED
     backend_job = _job_of(profile_job, export, folder, batches)
     if info.allocations is not None:
-        results = Results(profile_job.results.absolute())
+        results = Results(profile_job.results)
         make = partial(construct, info.target_on(case.device))
         with stay_here():
             timeline = import_target(info.allocations)(backend_job, make, results.profile(case.case_id))
@@ -195,7 +196,7 @@ def _no_profiler(backend: str) -> UnavailableError:
 
 def _run_profiler(profile_job: ProfileJob, profiler: Callable[[Path, int], PartsProfile]) -> PartsProfile:
     """Run a backend's profiler, which writes its traces into a folder."""
-    traces = Results(profile_job.results.absolute()).profile(profile_job.job.case.case_id)
+    traces = Results(profile_job.results).profile(profile_job.job.case.case_id)
     with store.translate_storage_errors(traces):
         traces.mkdir(parents=True, exist_ok=True)
     profile_timing.entered("measure")  # for a plugin's profiler, which may report no phase itself

@@ -92,7 +92,7 @@ RE_WARM_S = 0.1
 
 def serve_load(job: LoadJob, enter: Enter) -> None:
     """Measure what the load case lacks, and save each record when it is complete. Raises what a backend raises."""
-    results = Results(Path(job.results).absolute())  # a user's module may change the current folder
+    results = Results(Path(job.results))
     files = results.load(job.load.load_id)
     threads = WorkerThreads(job.load.workers)
     with stay_here():
@@ -155,7 +155,7 @@ class _Loaded:
 
         backend.activate()
         runs = Rewritable(batches.inputs, make_ready, run_once, backend.outputs)
-        repeats = run_repeat_check(runs, batches.reference, (seed, size), ALONE_PAIRS, self.known[size])
+        repeats = run_repeat_check(runs, batches.reference, (seed, size), self.known[size], ALONE_PAIRS)
         return with_new_samples(repeats, runs, batches.new, 1, batches.masks)
 
     def time_outputs(self, size: int) -> OutputsTime | None:

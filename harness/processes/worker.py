@@ -92,7 +92,7 @@ def stage(arguments: Sequence[str]) -> None:
         end_all_with(runner)  # also if the run stage is killed
     emit(Ready(threads=_thread_count(), absent=absent))
     for line in sys.stdin:
-        job = ANY_JOB.validate_json(line)
+        job = ANY_JOB.validate_json(line).with_absolute_paths()
         if options.once:
             emit(Started(pid=os.getpid()))
             _measure_and_exit(job, emit)

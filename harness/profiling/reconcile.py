@@ -61,11 +61,6 @@ class Reconciliation:
         """Profiler overhead as a share of the plain latency; below 0 where the profiled runs were faster."""
         return self.window_ns / self.plain_ns - 1
 
-    @property
-    def idle(self) -> float:
-        """The share of the window that no part covers; below 0 where parts overlap."""
-        return 1 - self.parts_ns / self.window_ns
-
 
 def reconcile(parts: PartsProfile, on_gpu: bool, measured_ns: int | None = None) -> Reconciliation | None:
     """Compare the sum of the layers, or else of the operators, with the latency; None without parts.

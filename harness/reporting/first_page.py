@@ -506,9 +506,10 @@ def _card(answer: ModelAnswer) -> AnswerCard:
 
 
 def _gain(row: Row) -> str:
-    if row.speedup is None or row.speedup.baseline == row.case_id:
+    gain = ranking.gain(row)
+    if gain is None:
         return ""
-    ends = f" (95% CI {units.interval(row.speedup.ci95)})" if row.speedup.ci95 else ""
+    ends = f" (95% CI {units.interval(gain.ci95)})" if gain.ci95 else ""
     doubt = ", which is grade C" if ranking.is_doubtful(row) else ""
     return f"{ranking.speedup(row)} times the speed of the baseline{doubt}{ends}"
 
@@ -562,9 +563,7 @@ def _time(row: Row) -> str:
 
 
 def _speedup(row: Row) -> str:
-    if row.speedup is None or row.speedup.baseline == row.case_id:
-        return ""
-    return f", {ranking.speedup(row)}×"
+    return "" if ranking.gain(row) is None else f", {ranking.speedup(row)}×"
 
 
 def _baseline(row: Row | None) -> str:

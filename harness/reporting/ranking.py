@@ -14,7 +14,7 @@ from harness.aggregation.flags import GroupKey, is_calibration, median_ns
 from harness.aggregation.grades import RANKED
 from harness.comparison.verdicts import EQUIVALENCE
 from harness.core import units
-from harness.core.schemas import Row
+from harness.core.schemas import Row, Speedup
 
 UNRANKED = "C"
 """Disturbed or uncertain: the row's figures appear in the table, but it is not ranked."""
@@ -43,11 +43,15 @@ def is_ranked(row: Row) -> bool:
     return row.latency_ns is not None and row.grade in RANKED
 
 
+def gain(row: Row) -> Speedup | None:
+    """The speed-up of a row over another one; None for the baseline itself."""
+    return None if row.speedup is None or row.speedup.baseline == row.case_id else row.speedup
+
+
 def is_doubtful(row: Row) -> bool:
     """True where a row's speed-up, and all that follows from it, is based on a row of grade C."""
-    if row.speedup is None or row.speedup.baseline == row.case_id:
-        return False
-    return UNRANKED in (row.grade, row.speedup.baseline_grade)
+    over = gain(row)
+    return over is not None and UNRANKED in (row.grade, over.baseline_grade)
 
 
 def speedup(row: Row) -> str:

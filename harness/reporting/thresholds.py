@@ -142,9 +142,9 @@ def _judged_generation(threshold: Threshold, row: GenerationRow) -> Judgement:
     reason = None
     uncertain = {flag.name for flag in row.flags if flag.caps_at not in grades.RANKED} == {flags.UNCERTAIN}
     if row.status != "measured":
-        reason = f"{row.status}: {row.reason}" if row.reason else row.status
+        reason = flags.status_text(row)
     elif row.grade not in grades.RANKED and not (row.grade == "C" and uncertain):
-        reason = f"grade {row.grade}: {', '.join(dict.fromkeys(flag.name for flag in row.flags))}"
+        reason = flags.grade_text(row)
     elif value is None:
         reason = "this row has no such figure: too few values, or one token"
     return _judgement(threshold, row.case_id, metric.quantity, value, metric.figure.ends(row), reason)
@@ -269,10 +269,10 @@ def _judgement(
 
 def _unsound(row: Row) -> str | None:
     if row.status != "measured":
-        return f"{row.status}: {row.reason}" if row.reason else row.status
+        return flags.status_text(row)
     if row.grade in grades.RANKED or flags.only_uncertain(row):
         return None
-    return f"grade {row.grade}: {', '.join(dict.fromkeys(flag.name for flag in row.flags))}"
+    return flags.grade_text(row)
 
 
 def _rests_on_c(name: str, row: Row) -> str | None:

@@ -126,9 +126,7 @@ def worst_sample(parts: Sequence[Parity]) -> dict[str, float | None]:
     }
 
 
-def sample_distances(
-    outputs: Outputs, reference: Outputs, rows: Sequence[int], mask: Mask | None = None
-) -> list[float]:
+def sample_distances(outputs: Outputs, reference: Outputs, rows: Sequence[int], mask: Mask | None) -> list[float]:
     """The relative L2 distance of each of these samples, the worst over outputs of floats; INFINITELY_FAR for one that
     cannot be compared. Nothing where no output has floats for each sample. Arguments as of `compare`; rows: places in
     the batch.

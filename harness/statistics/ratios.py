@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from harness.core.schemas import Interval
-from harness.statistics.estimators import median, median_interval
+from harness.statistics.estimators import log_t_interval, median, median_interval
 from harness.statistics.significance import contrast_p, rank_p, welch_p
 
 MIN_ROUNDS = 2
@@ -40,6 +40,11 @@ class Change:
     rank_p: float
     apart: bool
     rounds: tuple[int, int]
+
+
+def mean_ratio(ratios: Sequence[float]) -> Ratio:
+    """Geometric mean of one ratio per round, and its 95% t interval on logarithms; None with a single round."""
+    return Ratio(math.exp(math.fsum(map(math.log, ratios)) / len(ratios)), log_t_interval(ratios))
 
 
 def ratio_of_medians(over: Sequence[float], under: Sequence[float]) -> Ratio | None:

@@ -239,7 +239,7 @@ def run_session(
         enter("repeat check")
         # Last of all: it may change nothing that was measured or read before.
         runs = mode.rewritable(inputs)
-        repeats = run_repeat_check(runs, reference, seed, known=known)
+        repeats = run_repeat_check(runs, reference, seed, known)
         repeats = with_new_samples(repeats, runs, new, round_number, masks)
     stopped = stops.end()
     backend.close()
@@ -265,8 +265,8 @@ def run_repeat_check(
     runs: Rewritable,
     reference: Callable[[int], Outputs],
     seed: Sequence[int],
+    known: Collection[bytes],
     least: int = LEAST_PAIRS,
-    known: Collection[bytes] = (),
 ) -> Repeats:
     """The repeat check, and for how long it waited for a CPU."""
     before, began = cpu_waits_ns(), clock.now_ns()
@@ -281,7 +281,7 @@ def with_new_samples(
     runs: Rewritable,
     new: Callable[[], NewBatches] | str | None,
     round_number: int,
-    masks: Sequence[Mask | None] = (),
+    masks: Sequence[Mask | None],
 ) -> Repeats:
     """The repeat check with the distances of the answers to new samples. Arguments as of run_session."""
     if new is None or isinstance(new, str):

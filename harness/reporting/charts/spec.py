@@ -242,7 +242,6 @@ class Segment:
     """A part of a bar. labels: possible labels, the longest first; the first that fits is written."""
 
     name: str
-    group: str
     colour: str
     length: float
     labels: tuple[str, ...] = ()

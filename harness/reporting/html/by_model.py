@@ -15,7 +15,7 @@ from harness.reporting import ranking
 from harness.reporting.first_page import GRADES, SHOWN, answer_cells, answers
 from harness.reporting.html import embedded
 from harness.reporting.html.comparison_section import comparison_section
-from harness.reporting.html.page import Section, chapters, document, prose, template
+from harness.reporting.html.page import Section, chapters, document, prose
 from harness.reporting.prose import conditions
 from harness.reporting.prose.guide import guide
 from harness.reporting.table import Align, DocumentBlock, text_table
@@ -49,7 +49,7 @@ def model_part(summary: Summary, with_plots: bool) -> ModelPart:
     anchor = f"model-{slug_of(summary.rows[0])}"
     sections = list(chapters(summary, tables, with_plots, anchor))
     answered = answers(summary, 1)
-    body = template("chapters.html.j2").render(sections=sections)
+    body = embedded.template("chapters.html.j2").render(sections=sections)
     return ModelPart(
         model=summary.rows[0].model,
         anchor=anchor,

@@ -1,4 +1,5 @@
-"""The files embedded in the page so that it needs no network: style, program, and the library that draws charts."""
+"""The templates of a page, and the files embedded in it so that it needs no network: style, program, and the library
+that draws charts."""
 
 from __future__ import annotations
 
@@ -9,8 +10,33 @@ from functools import cache
 from importlib.resources import files
 from importlib.util import find_spec
 
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
+
+from harness.core.units import count
+from harness.reporting.writers import html
+
 PROGRAM = ("base", "charts", "tables", "layers", "profiles", "filters", "print", "start", "models")
 """Parts of the page's program in the order in which they run; they share one scope."""
+
+
+def template(name: str) -> Template:
+    """A template of a page."""
+    return _environment().get_template(name)
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("harness.reporting.html"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.policies["json.dumps_kwargs"] = {"sort_keys": True, "ensure_ascii": False, "separators": (",", ":")}
+    environment.filters["inline"] = html.inline
+    environment.filters["count"] = count
+    return environment
 
 
 def has_plotly() -> bool:

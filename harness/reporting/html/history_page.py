@@ -10,7 +10,6 @@ from collections.abc import Collection, Sequence
 from importlib.resources import files
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from harness.core.schemas import History, HistoryRun, SeriesState, Shift
@@ -30,19 +29,11 @@ MAX_SERIES = 2_000
 
 def history_page(history: History, runs: Sequence[HistoryRun]) -> str:
     """The whole page."""
-    environment = Environment(
-        loader=PackageLoader("harness.reporting.html"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.policies["json.dumps_kwargs"] = {"sort_keys": True, "ensure_ascii": False, "separators": (",", ":")}
     assets = files("harness.reporting.html").joinpath("assets")
     program = assets.joinpath("history.js").read_text(encoding="utf-8")
     style = embedded.style() + assets.joinpath("history.css").read_text(encoding="utf-8")
     shifts, changes = shifts_table(history, runs), changes_table(history, runs)
-    return environment.get_template("history.html.j2").render(
+    return embedded.template("history.html.j2").render(
         title=f"History: {count(history.runs, 'run')}, {count(len(history.series), 'series', 'series')}",
         visible=" ".join(filter(None, (visible_in_words(history), _left_out(history)))),
         shifts=html.blocks([shifts]) if shifts else "",

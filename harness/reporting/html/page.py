@@ -7,16 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass, field
-from functools import cache
 from itertools import groupby
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
 from harness.core import units
 from harness.core.schemas import Comparison, Flag, Row, Summary
-from harness.core.units import count
 from harness.reporting import details, ranking
 from harness.reporting.charts import plotly_drawer, selection
 from harness.reporting.charts.plotly_drawer import PlotGroup
@@ -188,7 +185,7 @@ def document(
 ) -> str:
     """The page of these sections. has_charts: whether any has a chart. meta: summary_meta."""
     library, program = (embedded.plotly_js() if has_charts else ""), embedded.program()
-    return template("report.html.j2").render(
+    return embedded.template("report.html.j2").render(
         title=title,
         stamp=meta,
         measured=html.inline(run_conditions(summary)),
@@ -379,23 +376,3 @@ def _filters(rows: Iterable[Row]) -> list[tuple[str, list[str]]]:
     filters = [(name, list(dict.fromkeys(tag[place] or "" for tag in seen))) for place, name in enumerate(FILTERS)]
     ordered = [(name, sorted(values, key=int) if name == "batch" else values) for name, values in filters]
     return [(name, sorted(values) if name == "grade" else values) for name, values in ordered if len(values) > 1]
-
-
-def template(name: str) -> Template:
-    """A template of the page."""
-    return _environment().get_template(name)
-
-
-@cache
-def _environment() -> Environment:
-    environment = Environment(
-        loader=PackageLoader("harness.reporting.html"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.policies["json.dumps_kwargs"] = {"sort_keys": True, "ensure_ascii": False, "separators": (",", ":")}
-    environment.filters["inline"] = html.inline
-    environment.filters["count"] = count
-    return environment

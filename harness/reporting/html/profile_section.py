@@ -28,7 +28,7 @@ from harness.reporting.charts.profile_charts import COLOURS, allocations, by_mod
 from harness.reporting.charts.rows import filter_tags
 from harness.reporting.prose.boundaries import BRIEF
 from harness.reporting.table import Column, filled_columns, word_column
-from harness.reporting.tables.profile_tables import grade_mark, trust_lines
+from harness.reporting.tables.profile_tables import grade_mark, members_text, shapes_text, trust_lines
 from harness.reporting.writers.html import KINDS, inline
 
 MAX_LINES = 2_000
@@ -140,8 +140,6 @@ def _joined_line(line: TreeLine) -> TreeLine:
 
 TOP_OPERATORS = 50
 
-_MAX_MEMBERS = 4
-
 
 def layers_data(layers: Sequence[LayerRow]) -> dict[str, Any]:
     """Layers for the page's script. columns: (name, `word` or `num`); lines: depth, group, share of all time in it and
@@ -199,9 +197,9 @@ def _columns(lines: Sequence[TreeLine]) -> list[Column[TreeLine]]:
         # FLOP per nanosecond equal GFLOP per second.
         Column("GFLOP/s", lambda line: units.significant(flops / line.total_ns) if (flops := _flops(line)) else ""),
         Column("M parameters", lambda line: units.significant(held / 1e6) if (held := _parameters(line)) else ""),
-        word_column("output", lambda line: _shapes(line.row) if line.row else ""),
+        word_column("output", lambda line: shapes_text(line.row) if line.row else ""),
         Column("output KiB", lambda line: units.significant(made / 1024) if (made := _output_bytes(line)) else ""),
-        word_column("fused from", _members),
+        word_column("fused from", lambda line: members_text(line.row) if line.row else ""),
     ]
     return filled_columns(columns, lines)
 
@@ -216,16 +214,6 @@ def _parameters(line: TreeLine) -> int | None:
 
 def _output_bytes(line: TreeLine) -> int | None:
     return line.row.output_bytes if line.row else None
-
-
-def _shapes(row: LayerRow) -> str:
-    return " ".join("×".join(map(str, shape)) or "1" for shape in row.output_shapes)
-
-
-def _members(line: TreeLine) -> str:
-    members = line.row.members if line.row else ()
-    more = len(members) - _MAX_MEMBERS
-    return " + ".join(members[:_MAX_MEMBERS]) + (f" + {more} more" if more > 0 else "")
 
 
 MAX_PAGE_LINES = 20_000

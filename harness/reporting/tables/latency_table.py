@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from harness.aggregation.flags import flag_names
+from harness.aggregation.grades import names_of
 from harness.aggregation.roofline import CPU_CLEARLY_SHORTER, MIN_SHARE
 from harness.core import units
 from harness.core.schemas import ExportRecord, Latency, Row, Summary
@@ -283,7 +284,7 @@ def latency_lines(summary: Summary) -> list[Line]:
             memory = columns(MEMORY, row, CSV_UNITS)
             remarks: Line = {
                 "clearly_fastest": row.case_id in winners,
-                "flags": " ".join(dict.fromkeys(flag.name for flag in row.flags)),
+                "flags": " ".join(names_of(row.flags)),
             }
             lines.append(case_line(summary, row, remarks, *figures, file, memory, _custom(summary, row)))
     return lines

@@ -45,7 +45,7 @@ def across_machines(summaries: Mapping[str, Summary]) -> list[AcrossMachines]:
     for name, summary in summaries.items():
         for _, rows in ranking.by_table(summary.rows):
             for row in rows:
-                if row.speedup is not None and row.speedup.baseline != row.case_id:
+                if ranking.gain(row) is not None:
                     by_case.setdefault(row.case_id, {})[name] = row
     cases = [AcrossMachines(case_label(next(iter(rows.values()))), rows) for rows in by_case.values()]
     return sorted(cases, key=lambda case: -len(case.rows))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from harness.aggregation.grades import RANKED
+from harness.aggregation.grades import RANKED, names_of
 from harness.core import units
 from harness.core.schemas import Precision, Summary
 from harness.core.schemas.profile_record import (
@@ -362,12 +362,10 @@ def reconciliation_line(reconciliation: Reconciliation) -> str:
 
 def layers_block(layers: Sequence[LayerRow], top: int = TOP_LAYERS, choice: LayerChoice = EVERYTHING) -> DocumentBlock:
     """The table of layers, or a sentence that no layer matches."""
-    return layers_table(layers, top, choice) or f"No layer matches {choice_words(choice)}."
+    return _layers_table(layers, top, choice) or f"No layer matches {choice_words(choice)}."
 
 
-def layers_table(
-    layers: Sequence[LayerRow], top: int = TOP_LAYERS, choice: LayerChoice = EVERYTHING
-) -> Table[LayerRow] | None:
+def _layers_table(layers: Sequence[LayerRow], top: int, choice: LayerChoice) -> Table[LayerRow] | None:
     """The chosen layers with the longest self time, and a line with the rest; None where no layer matches."""
     chosen = chosen_layers(layers, choice)
     if not chosen:
@@ -389,8 +387,8 @@ def layers_table(
             Column[LayerRow](f"in stream {unit.name}", lambda row: units.in_unit(row.stream_ns, unit)),
         ),
         (any(row.flops is not None for row in layers), Column("GFLOP", _gflop)),
-        (True, word_column("output", _shape)),
-        (any(row.members for row in layers), word_column("fused from", _members)),
+        (True, word_column("output", lambda row: shapes_text(row) or ABSENT)),
+        (any(row.members for row in layers), word_column("fused from", lambda row: members_text(row) or ABSENT)),
     ]
     share = units.share(total_ns(shown), everything)
     title = f"{_part_text(len(shown), len(chosen), 'layer')}{_choice_text(choice, len(layers))}, {share} of the time:"
@@ -481,13 +479,15 @@ def _most(sums: Mapping[str, Mapping[LayerGroup, int]], group: LayerGroup) -> in
     return max(spent.get(group, 0) for spent in sums.values())
 
 
-def _shape(row: LayerRow) -> str:
-    return " ".join("×".join(map(str, shape)) or "1" for shape in row.output_shapes) or ABSENT
+def shapes_text(row: LayerRow) -> str:
+    """The shapes of a layer's outputs; empty where none is known."""
+    return " ".join("×".join(map(str, shape)) or "1" for shape in row.output_shapes)
 
 
-def _members(row: LayerRow) -> str:
+def members_text(row: LayerRow) -> str:
+    """The nodes that a layer was fused from, the first of many; empty for a layer of one node."""
     more = len(row.members) - _MAX_MEMBERS
-    return " + ".join(row.members[:_MAX_MEMBERS]) + (f" + {more} more" if more > 0 else "") or ABSENT
+    return " + ".join(row.members[:_MAX_MEMBERS]) + (f" + {more} more" if more > 0 else "")
 
 
 def short_name(name: str, longest: int = _MAX_NAME) -> str:
@@ -587,7 +587,7 @@ def terminal_layers(
 
 def _trust(parts: PartsProfile) -> str:
     """Grade and flags, the sum of the parts, the number of repeats."""
-    flags = ", ".join(dict.fromkeys(flag.name for flag in flags_of(parts)))
+    flags = ", ".join(names_of(flags_of(parts)))
     grade = f"grade {grade_of(parts)}{f' ({flags})' if flags else ''}"
     reconciled = reconcile(parts, are_kernels(parts))
     sums = f", {reconciled.ratio:.2f} of the plain latency: {reconciled.outcome}" if reconciled else ""
@@ -764,9 +764,7 @@ _TRUST: Sequence[Column[tuple[ModelProfile, PartsProfile]]] = (
     word_column("precision", lambda row: row[0].precision),
     Column("batch", lambda row: str(row[0].batch_size)),
     Column("seq", lambda row: str(row[0].sequence_length or units.ABSENT)),
-    word_column(
-        "grade", lambda row: " ".join([grade_of(row[1]), *dict.fromkeys(flag.name for flag in flags_of(row[1]))])
-    ),
+    word_column("grade", lambda row: " ".join([grade_of(row[1]), *names_of(flags_of(row[1]))])),
     Column("parts / plain", lambda row: _ratio(row[1])),
     Column("sum", lambda row: _outcome(row[1])),
     Column("repeats", lambda row: str(len(row[1].ratios) or units.ABSENT)),
@@ -810,7 +808,7 @@ def _sums(profiled: Profiled, parts: PartsProfile) -> Line:
     gaps = idle_share(parts, measured)
     return {
         "profile_grade": grade_of(parts),
-        "profile_flags": " ".join(dict.fromkeys(flag.name for flag in flags_of(parts))),
+        "profile_flags": " ".join(names_of(flags_of(parts))),
         "outcome": sums.outcome if sums else None,
         "parts_ms": in_time_unit(sums.parts_ns if sums else None, MILLISECOND),
         "profiled_run_ms": in_time_unit(parts.window_ns, MILLISECOND),

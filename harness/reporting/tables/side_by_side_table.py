@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from harness.aggregation.grades import names_of
 from harness.core import units
 from harness.core.schemas import Summary
 from harness.core.schemas.profile_record import LaunchGaps
@@ -122,7 +123,7 @@ def doubts(side: SideBySide) -> str:
     ]
     alone = [column.name for column in side.columns if column.kernels_alone]
     less_sure = [
-        f"{column.name} ({', '.join(dict.fromkeys(flag.name for flag in flags_of(column.parts)))})"
+        f"{column.name} ({', '.join(names_of(flags_of(column.parts)))})"
         for column in side.columns
         if grade_of(column.parts) != "A"
     ]

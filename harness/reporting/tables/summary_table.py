@@ -9,6 +9,7 @@ from typing import Any, cast
 
 from pydantic import BaseModel
 
+from harness.aggregation.grades import names_of
 from harness.core.schemas import GpuUsage, Row, Summary, Unavailable, UsageSummary
 from harness.reporting.csv_identity import Line
 from harness.reporting.figures import Value
@@ -96,7 +97,7 @@ COLUMNS: dict[str, str | Callable[[Row], Value]] = {
     "gpu_clock_held_back": _throttling_text,
     "busiest": _busiest,
     "checks": lambda row: " ".join(f"{name} {check.rounds}/{check.of}" for name, check in row.checks.items()),
-    "flags": lambda row: " ".join(dict.fromkeys(flag.name for flag in row.flags)),
+    "flags": lambda row: " ".join(names_of(row.flags)),
 }
 """Column name → the path of the figure in a row, or how to compute it. Absent figures are empty, never 0."""
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from harness.aggregation.grades import names_of
 from harness.core.errors import UnavailableError
 from harness.core.schemas import LoadRow, Row, Summary
 from harness.core.timestamps import since_1970_s
@@ -90,7 +91,7 @@ def _case_run(summary: Summary, row: Row, by_id: dict[str, Row]) -> MlflowRun:
     }
     known = {**identity_columns(row), "threads": row.threads}
     grade = {name: known.pop(name) for name in ("case_id", "grade")}
-    flags = " ".join(dict.fromkeys(flag.name for flag in row.flags))
+    flags = " ".join(names_of(row.flags))
     doubts = {name: value for name, value in figures.items() if name.endswith(RESTS_ON_C) and value is True}
     return MlflowRun(
         name=row.case_id,

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
+from harness.aggregation.grades import names_of
 from harness.core.schemas import GenerationRow, Row, Summary
 from harness.core.timestamps import since_1970_s
 from harness.reporting.csv_identity import identity_columns, run_columns, sound_rows
@@ -118,7 +119,7 @@ def _generation_labels(row: GenerationRow) -> dict[str, str]:
 
 
 def _graded(row: Row) -> dict[str, str]:
-    flags = " ".join(dict.fromkeys(flag.name for flag in row.flags))
+    flags = " ".join(names_of(row.flags))
     return {**_labels(row), "grade": row.grade or "", "flags": flags}
 
 

@@ -24,7 +24,7 @@ class Prompts:
 
 
 def make_prompts(
-    tokenizer: Tokenizer | None, vocabulary: int, samples: int, length: int, seed: int, own: Path | None = None
+    tokenizer: Tokenizer | None, vocabulary: int, samples: int, length: int, seed: int, own: Path | None
 ) -> Prompts:
     """That many different prompts of exactly that length.
 

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from harness.backends import BUILT_IN, backend_info
-from harness.backends.generation_files import onnx_key, onnx_precision
+from harness.backends.generation_files import decoder_key
 from harness.backends.onnxruntime.decoder import count_products
+from harness.backends.precision import onnx_precision
 from harness.core.schemas import Device, GenerationCase, Precision
 from harness.planning import generation_cases
 from harness.zoo import model_info
@@ -73,9 +74,9 @@ def case(backend: str, precision: Precision, setting: str) -> GenerationCase:
 
 
 def test_each_case_reads_one_of_the_decoder_files() -> None:
-    assert onnx_key(backend_info("onnxruntime"), case("onnxruntime", "int8", "in-place")) == "int8-in-place"
-    assert onnx_key(backend_info("onnxruntime"), case("onnxruntime", "fp32", "binding")) == "fp32"
-    assert onnx_key(backend_info("openvino"), case("openvino", "bf16", "states")) == "fp32"
+    assert decoder_key(backend_info("onnxruntime"), case("onnxruntime", "int8", "in-place")) == "int8-in-place"
+    assert decoder_key(backend_info("onnxruntime"), case("onnxruntime", "fp32", "binding")) == "fp32"
+    assert decoder_key(backend_info("openvino"), case("openvino", "bf16", "states")) == "fp32"
     assert onnx_precision("tf32") == "fp32"
 
 
