@@ -289,7 +289,7 @@ def without_result(summary: Summary, after_export: bool = False) -> str:
         rest = sum(len(rows) for _, rows in ordered[MAX_REASONS:])
         lines.append(f"{units.count(rest, 'more case')} without a result in the details")
     if summary.notes:
-        lines.append(f"{units.count(len(summary.notes), 'file')} left out, named in the details")
+        lines.append(f"{units.count(len(summary.notes), 'note')} in the details")
     return "\n".join(f"- {line}" for line in lines) if len(lines) > 1 else "".join(lines)
 
 
