@@ -254,7 +254,7 @@ def no_answer(summary: Summary) -> str:
         return "Nothing is measured yet."
     if any(row.status == "measured" for row in summary.rows):
         return "Only backends that compute nothing were measured. The details have their times."
-    return "No case was measured. The details say why."
+    return "No case was measured."
 
 
 def certainty_text(summary: Summary) -> str:
@@ -396,7 +396,7 @@ def terminal_answer(summary: Summary, after_export: bool = False) -> str:
     """
     shown = _smallest(summary)
     if not shown:
-        return _plain([no_answer(summary), load_answer(summary)])
+        return _plain([no_answer(summary), without_result(summary, after_export), load_answer(summary)])
     baseline = SHOWN.get(summary.baseline_backend, summary.baseline_backend)
     blocks = []
     for answer in shown[:MAX_MODELS]:
