@@ -37,7 +37,7 @@ from harness.core.schemas import Plan, States
 from harness.core.units import count
 from harness.pipeline import TEXTS, VARIABLES
 from harness.planning.block_settings import parse_interpreters
-from harness.planning.config import find_configuration
+from harness.planning.config import find_configuration, read_config
 from harness.planning.exports import read_exports
 from harness.processes.code_states import CodeState, InterleavedState, code_states, measure_in_turn, require_own_modules
 from harness.processes.stage_process import run_stage
@@ -86,7 +86,9 @@ def _options(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
         default=Path("configs/quickstart.yaml"),
         help="for both states (%(default)s)",
     )
-    parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"pairs of processes per case ({ROUNDS})")
+    parser.add_argument(
+        "--rounds", type=int, help=f"pairs of processes per case ({ROUNDS}, or the configuration's if more)"
+    )
     parser.add_argument("--threshold", action="append", default=[], help=TEXTS["--threshold"])
     parser.add_argument("--max-regression", help=TEXTS["--max-regression"])
     parser.add_argument("--equivalence", default=f"{EQUIVALENCE:.0%}", help=TEXTS["--equivalence"])
@@ -102,6 +104,8 @@ def _options(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     given = [(name, getattr(options, name.replace("-", "_"))) for name in OF_PLAN]
     if not options.against:
         raise UsageError("There is no state to compare with.", "make ab AGAINST=HEAD~1, or AGAINST=<folder>.")
+    if options.rounds is None:
+        options.rounds = max(ROUNDS, read_config(find_configuration(options.config)).measurement.rounds)
     if options.rounds < ENOUGH_ROUNDS:
         raise UsageError(
             f"{count(options.rounds, 'round')} give no verdict.", f"At least {ENOUGH_ROUNDS}: ROUNDS={ROUNDS}."

@@ -45,6 +45,7 @@ from harness.core.lock import exclusive, wait_for_lock
 from harness.core.safe_files import SizeLimit, read
 from harness.core.schemas import ExportFailure, ExportRecord, GenerationExport, Plan, PlannedModel, Precision
 from harness.core.text import portable, unknown_name
+from harness.core.units import count
 from harness.planning.engine_cases import engine_cases
 from harness.planning.exports import onnx_refusal
 from harness.planning.generation_cases import GenerationNeeds, generation_needs
@@ -293,7 +294,8 @@ def _ensure_generation_export(
                     with staging_folder(home) as damaged:  # removed when the block ends
                         target.root.rename(damaged / "damaged")
                         publish(staged, target.root)
-        cli.say(f"{needs.model}: {made.parameters:,} parameters, {len(made.sets)} sets of prompts; {_seconds(made)}")
+        sets = count(len(made.sets), "set")
+        cli.say(f"{needs.model}: {made.parameters:,} parameters, {sets} of prompts; {_seconds(made)}")
         return name, True
 
     name, _ = _run_forked(make, needs.model, own, plan.measurement.export_timeout_s)

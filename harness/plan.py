@@ -240,7 +240,8 @@ def _prompts(text: str) -> tuple[tuple[int, ...], str | None]:
     files = [part for part in parts if not part.isdecimal()]
     if len(files) > 1:
         raise UsageError(f"{files[0]} and {files[1]} are two files of prompts.", "Name one, and lengths beside it.")
-    return tuple(dict.fromkeys(_positive(part) for part in parts if part.isdecimal())), next(iter(files), None)
+    lengths = dict.fromkeys(map(_positive("PROMPTS"), filter(str.isdecimal, parts)))
+    return tuple(lengths), next(iter(files), None)
 
 
 def _parser() -> cli.Parser:
@@ -255,32 +256,32 @@ def _parser() -> cli.Parser:
     add("--models", type=_models, default=())
     add("--backends", type=_list(str), default=())
     add("--precisions", type=_list(_one_of("precision", Precision)), default=())
-    add("--batches", type=_list(_positive), default=())
-    add("--seq-lengths", type=_list(_positive), default=())
+    add("--batches", type=_list(_positive("BATCHES")), default=())
+    add("--seq-lengths", type=_list(_positive("SEQ_LENGTHS")), default=())
     add("--boundaries", type=_list(_one_of("boundary", Boundary)), default=())
     add("--modes", type=_list(_one_of("mode", ModeName)), default=())
     add("--settings", type=_list(str), default=())
     add("--inputs", type=_files, default=())
     add("--exporter", type=_one_of("exporter", Exporter))
     add("--prompts", type=_prompts, default=((), None))
-    add("--tokens", type=_list(_positive), default=())
+    add("--tokens", type=_list(_positive("TOKENS")), default=())
     add("--tune", action="store_true")
-    add("--rounds", type=_positive)
-    add("--max-rounds", type=_positive)
+    add("--rounds", type=_positive("ROUNDS"))
+    add("--max-rounds", type=_positive("MAX_ROUNDS"))
     add("--target-interval", type=parse_share)
     add("--budget", type=parse_duration_s)
     add("--scenarios", type=_list(_one_of("scenario", Scenario)), default=())
     add("--bound")
     add("--rates", type=_list(parse_rate), default=())
-    add("--max-batch", type=_list(_positive), default=())
+    add("--max-batch", type=_list(_positive("MAX_BATCH")), default=())
     add("--batching", type=_list(_one_of("batching", Batching)), default=())
     add("--max-delay", type=_list(str), default=())
-    add("--workers", type=_list(_positive), default=())
-    add("--in-flight", type=_list(_positive), default=())
-    add("--clients", type=_list(_positive), default=())
-    add("--samples", type=_positive)
-    add("--replications", type=_positive)
-    add("--requests", type=_positive)
+    add("--workers", type=_list(_positive("WORKERS")), default=())
+    add("--in-flight", type=_list(_positive("IN_FLIGHT")), default=())
+    add("--clients", type=_list(_positive("CLIENTS")), default=())
+    add("--samples", type=_positive("SAMPLES"))
+    add("--replications", type=_positive("REPLICATIONS"))
+    add("--requests", type=_positive("REQUESTS"))
     add("--duration")
     add("--price", type=parse_price)
     add("--loadgen", action="store_true")
@@ -380,12 +381,17 @@ def _models(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(map(with_prefix, names)))
 
 
-def _positive(text: str) -> int:
-    number = int(text) if text.isdecimal() and len(text) <= len(str(MOST)) else 0
-    if not 1 <= number <= MOST:
-        problem = f"`{shortened(text, 40)}` is not a whole number from 1 to {MOST:,}."
-        raise UsageError(problem, "For example: BATCHES=1,8 ROUNDS=3.")
-    return number
+def _positive(variable: str) -> Callable[[str], int]:
+    """Converts a whole number from 1 on; an error names the variable."""
+
+    def convert(text: str) -> int:
+        number = int(text) if text.isdecimal() and len(text) <= len(str(MOST)) else 0
+        if not 1 <= number <= MOST:
+            problem = f"`{shortened(text, 40)}` is not a whole number from 1 to {MOST:,}."
+            raise UsageError(problem, f"For example: {variable}=8.")
+        return number
+
+    return convert
 
 
 def _one_of(what: str, kind: Any) -> Callable[[str], str]:

@@ -34,6 +34,7 @@ from harness.core.timestamps import utc_now
 from harness.profiling.phases import with_phases
 from harness.profiling.read_profiles import only_profiled, profiled_rows
 from harness.profiling.side_by_side import ComparedProfiles, compared_profiles, not_compared
+from harness.reporting import ranking
 from harness.reporting.charts import selection
 from harness.reporting.charts.selection import Chart
 from harness.reporting.details import document
@@ -156,7 +157,7 @@ def _next(summary: Summary, results: Results) -> str:
 
 def _say(summary: Summary, what_if: str | None) -> None:
     """Print the answers; with what_if, a text, the tables too."""
-    if what_if is not None and summary.rows:
+    if what_if is not None and ranking.by_table(summary.rows):
         cli.say(terminal_table(summary))
         cli.say(f"\n{what_if}\n")
     if what_if is not None and summary.loads:

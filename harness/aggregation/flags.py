@@ -6,7 +6,7 @@ Every threshold of them is here, with its source, or as a choice of this project
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from itertools import accumulate, pairwise
@@ -346,13 +346,24 @@ def _within_a_process(records: Sequence[Measured], target: float) -> list[Findin
     if not hit:
         return []
     wide = [width for _, width in hit]
-    # A record that says otherwise than its samples was changed.
-    stopped = "stopped before its goal" if any(record.stop == "converged" for record, _ in hit) else "ran out of time"
+    stopped, remedy = _stopped({record.stop for record, _ in hit})
     known = [width for width in wide if width is not None]
     reached = f"at {_width(max(known))}" if known else "with too few blocks for an interval"
     rounds = f"{len(wide)} of {len(records)} rounds"
     detail = f"{stopped} in {rounds}, {reached} within one process (goal ±{target:.1%})"
-    return [finding("B", "NOT_CONVERGED", detail, "Close other programs, or raise `measurement.max_s`.")]
+    return [finding("B", "NOT_CONVERGED", detail, f"Close other programs, or raise {remedy}.")]
+
+
+def _stopped(stops: Set[str]) -> tuple[str, str]:
+    """What ended processes whose interval is too wide, and the keys that let them go on."""
+    if "converged" in stops:  # a record that says otherwise than its samples was changed
+        return "stopped before its goal", "`measurement.max_s`"
+    ends = {
+        "time limit": ("ran out of time", "`measurement.max_s`"),
+        "sample limit": ("reached its limit of samples", "`measurement.max_samples`"),
+    }
+    reached, keys = zip(*(ends[stop] for stop in ends if stop in stops), strict=True)
+    return " or ".join(reached), " and ".join(keys)
 
 
 def interval_findings(latency: Latency) -> list[Finding]:

@@ -136,9 +136,10 @@ def _require_batch(export: ExportRecord, case: Case) -> None:
     extents = [spec.shape[spec.batch_axis] for spec in export.inputs if spec.batch_axis is not None]
     fixed = next((extent for extent in extents if isinstance(extent, int) and extent != case.batch_size), None)
     if fixed is not None:
+        under_load = ", under load MAX_BATCH=1" if fixed == 1 else ""
         raise CaseError(
             f"{case.model} is fixed to batch size {fixed}.",
-            f"Export it with a dynamic batch, or plan only that: `make bench BATCHES={fixed}`.",
+            f"Export it with a dynamic batch, or plan only that: `make bench BATCHES={fixed}`{under_load}.",
         )
 
 

@@ -47,12 +47,12 @@ def row_refusal(baseline: Row, current: Row) -> str | None:
 def row_changes(baseline: Row, current: Row) -> tuple[str, ...]:
     """Changes in how the same case ran: files by name, and settings that the session reports."""
     names = sorted({*baseline.artifacts, *current.artifacts})
-    files = [f"another {name}" for name in names if baseline.artifacts.get(name) != current.artifacts.get(name)]
+    files = [name for name in names if baseline.artifacts.get(name) != current.artifacts.get(name)]
     before, after = _placement(baseline), _placement(current)
     settings = [
         f"{difference.name} {difference.baseline} → {difference.current}" for difference in _changes(before, after)
     ]
-    return (*files, *settings)
+    return (*([f"changed: {', '.join(files)}"] if files else []), *settings)
 
 
 def _environments(before: Environment, after: Environment) -> Iterator[Difference]:

@@ -81,7 +81,7 @@ def document(
         _optional("Profile", *profile),
         _optional("Harness overhead", *calibration_section(summary)),
         _optional("Not measured", unmeasured_table(summary.rows)),
-        _optional("Left out", "\n".join(f"- {escape(note)}" for note in summary.notes)),
+        _optional("Notes", "\n".join(f"- {escape(note)}" for note in summary.notes)),
         section("How to read this", guide(summary), selftest_text),
         section("Environment", provenance(summary), environment_table(summary.environments)),
     ]

@@ -23,6 +23,7 @@ from harness.core import units
 from harness.core.schemas import Grade, Row, Status, Summary
 from harness.core.units import MAX_PRINTED_FACTOR, too_wide_to_print
 from harness.reporting import ranking
+from harness.reporting.load_groups import is_sound
 from harness.reporting.prose import boundaries
 from harness.reporting.prose.conditions import (
     page_conditions,
@@ -32,7 +33,7 @@ from harness.reporting.prose.conditions import (
     tokens_text,
 )
 from harness.reporting.prose.generation_text import generation_first
-from harness.reporting.prose.load_answer import load_answer, load_conditions
+from harness.reporting.prose.load_answer import load_answer, load_conditions, why_without_figures
 from harness.reporting.prose.recommendations import further_rounds_text, joined_words
 from harness.reporting.ranking import TableKey, backend_and_setting, row_name
 from harness.reporting.table import Align, DocumentBlock, text_table
@@ -250,11 +251,11 @@ def no_answer(summary: Summary) -> str:
         return ""
     if not summary.rows and any(row.status == "measured" for row in summary.loads):
         return "The details have the loads."
-    if all(row.status == "missing" for row in summary.rows):
-        return "Nothing is measured yet."
     if any(row.status == "measured" for row in summary.rows):
         return "Only backends that compute nothing were measured. The details have their times."
-    return "No case was measured. The details say why."
+    if {row.status for row in summary.rows} | {row.status for row in summary.loads} <= {"missing"}:
+        return "Nothing is measured yet."
+    return "No case was measured."
 
 
 def certainty_text(summary: Summary) -> str:
@@ -288,9 +289,27 @@ def without_result(summary: Summary, after_export: bool = False) -> str:
     if len(ordered) > MAX_REASONS:
         rest = sum(len(rows) for _, rows in ordered[MAX_REASONS:])
         lines.append(f"{units.count(rest, 'more case')} without a result in the details")
+    lines += _loads_without_result(summary, after_export)
     if summary.notes:
-        lines.append(f"{units.count(len(summary.notes), 'file')} left out, named in the details")
+        lines.append(f"{units.count(len(summary.notes), 'note')} in the details")
     return "\n".join(f"- {line}" for line in lines) if len(lines) > 1 else "".join(lines)
+
+
+def _loads_without_result(summary: Summary, after_export: bool) -> list[str]:
+    """Load cases without figures that count, with their reasons."""
+    groups: dict[str, list[str]] = {}
+    for row in summary.loads:
+        if not is_sound(row):
+            failed_before = after_export and (row.reason or "").startswith("export: ")
+            reason = f"{row.status}: {EXPORT_ABOVE}" if failed_before else why_without_figures(row)
+            groups.setdefault(reason, []).append(f"{row.backend} {row.precision} of {row.model}")
+    lines = [
+        f"{units.count(len(names), 'load case')} without a result ({_first_words([*dict.fromkeys(names)])}), "
+        f"{escape(reason)}"
+        for reason, names in list(groups.items())[:MAX_REASONS]
+    ]
+    rest = sum(len(names) for names in list(groups.values())[MAX_REASONS:])
+    return [*lines, *([f"{units.count(rest, 'more load case')} without a result in the details"] if rest else [])]
 
 
 def case_table(summary: Summary) -> str:
@@ -396,7 +415,7 @@ def terminal_answer(summary: Summary, after_export: bool = False) -> str:
     """
     shown = _smallest(summary)
     if not shown:
-        return _plain([no_answer(summary), load_answer(summary)])
+        return _plain([no_answer(summary), without_result(summary, after_export), load_answer(summary)])
     baseline = SHOWN.get(summary.baseline_backend, summary.baseline_backend)
     blocks = []
     for answer in shown[:MAX_MODELS]:

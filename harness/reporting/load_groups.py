@@ -188,6 +188,13 @@ def infinite_ns(percentile: LoadPercentile | None) -> float | None:
     return math.inf if percentile.infinite else percentile.ns
 
 
+def of_enough(point: LoadedPoint, p99: float | None) -> float | None:
+    """A p99 of a load's requests or batches; None where that of the latency is withheld, because they are too few."""
+    latency = point.latency.get("p99")
+    withheld = latency is not None and latency.ns is None and not latency.infinite
+    return None if withheld else p99
+
+
 def percentile_text(percentile: LoadPercentile | None, unit: units.TimeUnit) -> str:
     """A percentile with its interval over replications."""
     if percentile is None or (percentile.ns is None and not percentile.infinite):

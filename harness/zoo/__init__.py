@@ -6,6 +6,7 @@ it offers `load` (for export) and `architecture` (for construct.py), and is impo
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -200,6 +201,8 @@ PREFIXES: Mapping[str, str] = {
 }
 """Names of models that are not in the table, with their meaning."""
 
+_FUNCTION = re.compile(r"[^\W\d][\w.]*:[^\W\d]\w*")
+
 
 def model_info(name: str) -> ModelInfo:
     """The entry of a model, or a new entry for a prefixed name. Reads only the configuration file of an `hf:` model.
@@ -213,7 +216,11 @@ def model_info(name: str) -> ModelInfo:
     source = parse_source(name)
     if source is None:
         problem, hint = unknown_name("model", name, [*MODELS, *PREFIXES])
-        raise ConfigError(problem, f"For the folder of that name: `./{name}`. {hint}" if Path(name).is_dir() else hint)
+        if Path(name).is_dir():
+            hint = f"For the folder of that name: `./{name}`. {hint}"
+        elif _FUNCTION.fullmatch(name) and hint.startswith("Known"):
+            hint = f"For the function of that name: `module:{name}`. {hint}"
+        raise ConfigError(problem, hint)
     if source.prefix == "torchvision":
         return _torchvision(source.reference, None, "torchvision:")
     if source.prefix == "timm":

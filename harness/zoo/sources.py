@@ -66,7 +66,7 @@ def with_prefix(name: str) -> str:
 
 
 _BY_TORCH = (".pt", ".pth", ".ckpt", ".bin", ".pkl", ".ts", ".safetensors")
-_OF_OTHERS = (".engine", ".plan", ".trt", ".tflite", ".pb", ".h5", ".keras", ".xml", ".gguf", ".mlmodel")
+_OF_OTHERS = (".engine", ".plan", ".trt", ".tflite", ".pb", ".h5", ".keras", ".xml", ".mlmodel")
 """Suffixes of files that people have, and that are not read: those of PyTorch, and those of other libraries."""
 
 
@@ -78,6 +78,11 @@ def refuse_other_files(name: str | Path) -> None:
             f"{name} is not loaded unseen: it holds weights without their module, or code that would run.",
             "Load it in a function of yours that returns the module and its example inputs (torch.load with "
             "weights_only=True, torch.jit.load): `module:<python path>:<function>`.",
+        )
+    if suffix == ".gguf":
+        raise ConfigError(
+            f"{name} is a file of llama.cpp, and a model of this form is named by its folder.",
+            "Put it into a folder with its config.json and tokenizer, and name that: `hf:<folder>`.",
         )
     if suffix in _OF_OTHERS:
         raise ConfigError(

@@ -123,7 +123,7 @@ def test_the_files_are_those_of_the_stages(session: Session) -> None:
     assert config["models"][0]["name"].startswith("pickle:Sequential-")
     assert len(list((folder / "raw" / session.profile.row.case_id).glob("[12].json"))) == 2
     export = load(next(Path("inferometer/models").glob("pickle-Sequential-*/export.json")), ExportRecord, "make export")
-    assert export.input_sets[0].source == "8 different samples that were handed over"
+    assert export.input_sets[0].source == "8 different samples handed over"
 
 
 def test_tables_for_people(session: Session) -> None:

@@ -166,8 +166,8 @@ def test_samples_come_first_and_variations_make_up_for_the_rest() -> None:
     made = rotating_samples(given, 8)
     assert made.arrays["x"][:2].tolist() == [[1.0, 2.0], [3.0, 5.0]]
     assert len({row.tobytes() for row in made.arrays["x"]}) == 8
-    assert made.source.startswith("2 different samples that were handed over and 6 variations")
-    assert rotating_samples(given, 2).source == "2 different samples that were handed over"
+    assert made.source.startswith("2 different samples handed over and 6 variations")
+    assert rotating_samples(given, 2).source == "2 different samples handed over"
 
 
 def test_a_module_says_its_batch_size_by_its_inputs(models: Models) -> None:

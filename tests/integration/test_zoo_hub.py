@@ -40,6 +40,13 @@ def test_a_damaged_file_of_a_folder_is_reported(files: dict[str, str | bytes], w
     assert "save_pretrained" in raised.value.hint
 
 
+def test_a_folder_with_a_configuration_alone_can_be_measured_with_random_weights(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(CONFIG)
+    with pytest.raises(HubError, match="has a configuration and no weights") as raised:
+        load(Request(model_info(f"hf:{tmp_path}"), "pretrained", 0, None, tmp_path / "export"))
+    assert f"MODELS=hf:{tmp_path}@seeded" in raised.value.hint
+
+
 def of_folder(folder: Path, model: Any) -> Loaded:
     """The model as a user's folder, loaded."""
     model.save_pretrained(folder / "mine")

@@ -59,3 +59,15 @@ def test_a_configuration_is_known_by_its_name_in_both_states(
 def test_a_wrong_limit_ends_the_stage_before_anything_is_measured(words: tuple[str, ...]) -> None:
     with pytest.raises(UsageError):
         ab._options(["--against", "HEAD", *words])
+
+
+@pytest.mark.parametrize(("asked", "rounds"), [(6, ab.ROUNDS), (20, 20)])
+def test_more_rounds_of_the_configuration_are_kept(asked: int, rounds: int, tmp_path: Path) -> None:
+    configuration = tmp_path / "b.yaml"
+    configuration.write_text(
+        f"models: [resnet18]\nmatrix: [{{backends: [torch-eager]}}]\nmeasurement: {{rounds: {asked}}}\n"
+    )
+    options, _ = ab._options(["--against", "HEAD", "--config", str(configuration)])
+    assert options.rounds == rounds
+    options, _ = ab._options(["--against", "HEAD", "--config", str(configuration), "--rounds", "7"])
+    assert options.rounds == 7

@@ -183,7 +183,12 @@ def test_a_failed_or_void_row_is_not_compared_and_not_silent(folders: Folders, b
     reasons = {row.case_id: row.reason for row in result.rows if row.verdict == "NOT COMPARABLE"}
     assert reasons[SLOWED] == "now failed: load: the process was killed (signal 9), most likely out of memory"
     assert reasons["resnet50-torch-script-cpu-fp32-b1"] == "now grade F: PARITY_FAIL"
-    assert "2 rows had a sound figure in the baseline" in folders.current.comparison_report.read_text()
+    assert "2 rows had a sound figure in the baseline and have none" in folders.current.comparison_report.read_text()
+
+
+def test_one_lost_row_is_counted_in_the_singular(folders: Folders, before: Summary) -> None:
+    folders.put(before, summary(2, cases=[case for case in CASES if case.case_id != SLOWED]))()
+    assert "1 row had a sound figure in the baseline and has none now." in folders.current.comparison_report.read_text()
 
 
 def test_when_everything_moved_the_machine_is_suspected_first(folders: Folders, before: Summary) -> None:

@@ -147,6 +147,18 @@ def test_a_summary_with_nothing_measured_is_still_a_report(results: Results) -> 
     assert "never measured" in text
 
 
+def test_where_nothing_was_measured_the_terminal_has_the_reasons_and_no_table(
+    results: Results, summary: Summary, capsys: pytest.CaptureFixture[str]
+) -> None:
+    reason = "an ONNX file has no PyTorch module to run"
+    row = summary.rows[0].model_copy(update={"status": "skipped", "reason": reason, "grade": None})
+    store.save(results.summary, summary.model_copy(update={"rows": (row,), "notes": ()}))
+    run(results, "--no-charts", "--print")
+    said = capsys.readouterr().out
+    assert f"No case was measured.\n1 case skipped ({row.backend} {row.precision} of {row.model}): {reason}" in said
+    assert "median" not in said
+
+
 def test_notes_about_left_out_files_are_in_the_report(results: Results, summary: Summary) -> None:
     store.save(results.summary, summary.model_copy(update={"notes": ("raw/x/1.json is cut off | damaged",)}))
     assert "- raw/x/1.json is cut off \\| damaged" in run(results, "--no-charts")

@@ -99,9 +99,9 @@ def models_report(summary: Summary, parts: Sequence[ModelPart], page: str, detai
 
 def models_details(summary: Summary, parts: Sequence[ModelPart]) -> str:
     """report-details.md of a large run: what its models share."""
-    left_out = "\n".join(f"- {note}" for note in summary.notes)
+    notes = "\n".join(f"- {note}" for note in summary.notes)
     shared = section("Environment", conditions.environment_table(summary.environments))
-    body = [section("How to read this", guide(summary)), section("Left out", left_out) if left_out else "", shared]
+    body = [section("How to read this", guide(summary)), section("Notes", notes) if notes else "", shared]
     return "\n\n".join([f"# {title(summary, parts)}: details", *filter(None, body)]) + "\n"
 
 
@@ -123,7 +123,7 @@ def models_page(
     content = {"headers": headings(summary.baseline_backend), "lines": lines}
     sections.append(Section("models", "Models", "models.html.j2", content))
     if summary.notes:
-        sections.append(Section("left-out", "Left out", "list.html.j2", {"notes": summary.notes}))
+        sections.append(Section("notes", "Notes", "list.html.j2", {"notes": summary.notes}))
     sections.append(prose("guide", "How to read this", guide(summary)))
     sections.append(prose("environment", "Environment", conditions.environment_table(summary.environments)))
     return document(summary, sections, title(summary, parts), with_plots, meta)

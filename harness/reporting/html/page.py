@@ -247,7 +247,7 @@ def _sections(
     if unmeasured:
         yield prose("not-measured", "Not measured", unmeasured)
     if summary.notes:
-        yield Section("left-out", "Left out", "list.html.j2", {"notes": summary.notes})
+        yield Section("notes", "Notes", "list.html.j2", {"notes": summary.notes})
     yield prose("guide", "How to read this", guide(summary), selftest_text)
     yield prose("environment", "Environment", environment_table(summary.environments))
 

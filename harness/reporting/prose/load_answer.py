@@ -154,8 +154,15 @@ def _notes(rows: Sequence[LoadRow]) -> list[str]:
 def rows_without_figures(summary: Summary) -> list[str]:
     """A line for each row whose figures are missing or do not count."""
     return [
-        f"{row.model}, {row.scenario}, {row.backend} {row.precision}: "
-        + (f"void: {row.void}" if row.void else f"{row.status}: {row.reason or 'no reason on record'}")
+        f"{row.model}, {row.scenario}, {row.backend} {row.precision}: {why_without_figures(row)}"
         for row in summary.loads
         if not is_sound(row)
     ]
+
+
+def why_without_figures(row: LoadRow) -> str:
+    """The status of a row without figures that count, its reason, and what to do."""
+    if row.void:
+        return f"void: {row.void}"
+    reason = f"{row.status}: {row.reason or 'no reason on record'}"
+    return f"{reason.removesuffix('.')}. {row.hint}" if row.hint else reason

@@ -211,7 +211,8 @@ def remarks(comparison: Comparison) -> list[str]:
         )
     lost = sum(is_lost(row) for row in comparison.rows)
     if lost:
-        lines.append(f"{units.count(lost, 'row')} had a sound figure in the baseline and have none now.")
+        verb = "has" if lost == 1 else "have"
+        lines.append(f"{units.count(lost, 'row')} had a sound figure in the baseline and {verb} none now.")
     if short := _short_sides(comparison):
         enough = RULES[comparison.design].enough
         commands = " and ".join(dict.fromkeys(f"`{_command(side, comparison.design)}`" for side in short))

@@ -21,12 +21,14 @@ from harness.reporting.load_groups import (
     is_sound,
     knee_of,
     load_names,
+    of_enough,
     percentile_ns,
     percentile_text,
     ranked_loads,
     workers_text,
 )
 from harness.reporting.table import Column, Table, filled_columns, word_column
+from harness.serving.load_verdict import LATE_SHARE
 
 
 @dataclass(frozen=True)
@@ -91,14 +93,14 @@ def parts_table(rows: Sequence[LoadRow]) -> Table[LoadLine] | None:
         Column("load/s", lambda line: line.load),
         Column("scheduled/s", lambda line: units.significant(line.point.scheduled_per_s)),
         Column("mean batch", lambda line: ABSENT if line.row.endpoint else units.significant(line.point.mean_batch)),
-        _time(f"queue p99 {unit.name}", unit, lambda point: point.queue_p99_ns),
+        _time(f"queue p99 {unit.name}", unit, lambda point: of_enough(point, point.queue_p99_ns)),
         _time(f"compute p50 {unit.name}", unit, lambda point: point.compute_p50_ns),
-        _time(f"compute p99 {unit.name}", unit, lambda point: point.compute_p99_ns),
+        _time(f"compute p99 {unit.name}", unit, lambda point: of_enough(point, point.compute_p99_ns)),
         _time(f"dispatch p99 {unit.name}", unit, lambda point: point.dispatch_p99_ns),
-        _time(f"unseen p99 {unit.name}", unit, lambda point: point.unseen_p99_ns),
-        _time(f"added p99 {unit.name}", unit, lambda point: point.added_p99_ns),
+        _time(f"unseen p99 {unit.name}", unit, lambda point: of_enough(point, point.unseen_p99_ns)),
+        _time(f"added p99 {unit.name}", unit, lambda point: of_enough(point, point.added_p99_ns)),
         Column("p50 / replay", lambda line: units.significant(line.point.reality_over_replay.get("p50"))),
-        Column("p99 / replay", lambda line: units.significant(line.point.reality_over_replay.get("p99"))),
+        Column("p99 / replay", _p99_by_replay),
         Column("in the band", _band_text),
     ]
     looked = any(line.point.unseen_p99_ns is not None for line in lines)
@@ -262,6 +264,10 @@ def _tokens_note(lines: Sequence[LoadLine]) -> str:
     )
 
 
+def _p99_by_replay(line: LoadLine) -> str:
+    return units.significant(of_enough(line.point, line.point.reality_over_replay.get("p99")))
+
+
 def _band_text(line: LoadLine) -> str:
     return ABSENT if line.point.in_band is None else f"{line.point.in_band} of {line.point.replications}"
 
@@ -286,10 +292,10 @@ def _loadgen_note(lines: Sequence[LoadLine]) -> str:
 
 
 def _note(lines: Sequence[LoadLine], server: bool) -> str:
-    first = lines[0].point
     explained = [line.point.over_explained for line in lines if line.point.over_explained is not None]
     counts = sorted({line.point.replications for line in lines})
-    runs = f"{units.either(counts, 'replication')} of about {first.requests // max(1, first.replications):,} requests"
+    requests = [line.point.requests // max(1, line.point.replications) for line in lines]
+    runs = f"{units.either(counts, 'replication')} of about {_range_text(min(requests), max(requests))} requests"
     if not server:
         return (
             f"{runs} a line. Latency from the start of a query: a closed loop has no scheduled instants, so it does "
@@ -299,7 +305,22 @@ def _note(lines: Sequence[LoadLine], server: bool) -> str:
         f"{runs} a line, each with a seed of its own and an empty queue at its start. Latency from the scheduled "
         "instant. Over the bound: share of all scheduled requests, with one-sided 99% ends by Student's t over "
         "replications; PASS where the upper end is within the allowed share, FAIL where the lower end is above it."
-        f"{_control_note(explained)}{_loadgen_note(lines)}{_tokens_note(lines)}"
+        f"{_late_note(lines)}{_control_note(explained)}{_loadgen_note(lines)}{_tokens_note(lines)}"
+    )
+
+
+def _range_text(least: int, most: int) -> str:
+    """`2,000`, or `50 to 2,000` where the ends differ by more than a tenth, as random schedules do not."""
+    return f"{least:,} to {most:,}" if most > 1.1 * least else f"{least:,}"
+
+
+def _late_note(lines: Sequence[LoadLine]) -> str:
+    """On loads that were not offered as scheduled, where a line is one."""
+    if all(line.point.verdict != "LOAD NOT REACHED" for line in lines):
+        return ""
+    return (
+        f" LOAD NOT REACHED: requests were dispatched late, the dispatch p99 is above {LATE_SHARE:.0%} of the bound, "
+        "so nothing is decided about this load, whatever was achieved."
     )
 
 

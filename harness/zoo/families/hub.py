@@ -272,6 +272,10 @@ def _minilm(model: str) -> Path:
     return Path(get_model_path())
 
 
+def _has_weights(folder: Path) -> bool:
+    return any(path.suffix in (".safetensors", ".bin", ".gguf") for path in folder.iterdir())
+
+
 @contextmanager
 def _translated(request: Request, action: str) -> Iterator[None]:
     """Turn the libraries' errors about files and networks into one HubError with a remedy."""
@@ -289,6 +293,12 @@ def _translated(request: Request, action: str) -> Iterator[None]:
                 "Write a function that builds the model and name that: `module:<python path>:<function>`.",
             ) from error
         if Path(info.reference).is_dir():
+            if action == "weights" and not _has_weights(Path(info.reference)):
+                raise HubError(
+                    f"{info.name} has a configuration and no weights.",
+                    f"Save them there: `model.save_pretrained(folder)`; or measure random ones: "
+                    f"`make bench MODELS={info.name}@seeded`.",
+                ) from error
             raise HubError(
                 f"The {action} of {info.name} could not be read: {why}.",
                 "Save the model there again: `save_pretrained`, of the model and of its tokenizer or processor.",

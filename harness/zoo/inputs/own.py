@@ -88,7 +88,7 @@ def _padded(pad: PadTexts, texts: Sequence[str], samples: int, length: int | Non
 def rotating_samples(
     given: Mapping[str, NDArray[np.generic]],
     samples: int,
-    which: str = "that were handed over",
+    which: str = "handed over",
     shared: frozenset[str] = frozenset(),
 ) -> Inputs:
     """The different samples among those given, sample axis first; where there are fewer than eight, variations too.
@@ -107,8 +107,21 @@ def rotating_samples(
             for place in (places[index % len(places)] for index in range(more))
         ]
         arrays[name] = np.stack(chosen)
-    varied = f" and {more} variations: floats with 10% seeded noise, integers shuffled, within their range"
-    return Inputs(arrays, f"{len(places)} different samples {which}" + (varied if more else ""))
+    source = f"{count(len(places), 'different sample')} {which}"
+    if more:
+        source += f" and {count(more, 'variation')}: floats with 10% seeded noise, integers shuffled, "
+        source += "within their range"
+        constant = [name for name, values in given.items() if name not in shared and _is_constant(values)]
+        source += f"; noise of 0.1 on the constant {', '.join(constant)}" if constant else ""
+    return Inputs(arrays, source)
+
+
+def _is_constant(values: NDArray[np.generic]) -> bool:
+    """Whether the finite floats are one number, which has no spread to take a tenth of."""
+    if not np.issubdtype(values.dtype, np.floating):
+        return False
+    finite = values[np.isfinite(values)]
+    return bool(finite.size) and finite.min() == finite.max()
 
 
 def varied_samples(given: Arrays, count: int) -> Arrays:

@@ -291,6 +291,27 @@ def test_stopping_at_the_limit_counts_only_where_the_width_was_not_reached() -> 
     assert "at ±8.7%" in finding.flag.detail
 
 
+@pytest.mark.parametrize(
+    ("stops", "said", "keys"),
+    [
+        (("time limit",) * 3, "ran out of time in", "raise `measurement.max_s`."),
+        (("sample limit",) * 3, "reached its limit of samples in", "raise `measurement.max_samples`."),
+        (
+            ("sample limit", "time limit", "time limit"),
+            "ran out of time or reached its limit of samples in",
+            "raise `measurement.max_s` and `measurement.max_samples`.",
+        ),
+    ],
+)
+def test_the_limit_that_ended_a_wide_process_is_named(stops: tuple[str, ...], said: str, keys: str) -> None:
+    jumpy = ([10_000_000] * 50 + [11_000_000] * 50) * 2
+    records = quiet(latency_ns=tuple(jumpy))
+    ended = [record.model_copy(update={"stop": stop}) for record, stop in zip(records, stops, strict=True)]
+    flag = findings(ended)["NOT_CONVERGED"].flag
+    assert said in flag.detail
+    assert flag.remedy.endswith(keys)
+
+
 def test_too_few_blocks_to_decide_is_not_met() -> None:
     one_block = (Block(iterations=200, wall_ns=2_000_000_000),)
     assert "too few blocks" in findings(quiet(stop="time limit", blocks=one_block))["NOT_CONVERGED"].flag.detail

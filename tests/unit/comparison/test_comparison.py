@@ -369,7 +369,7 @@ def test_the_placement_of_a_row_is_compared_too() -> None:
         return row.model_copy(update={"placement": placement, "artifacts": {"model.onnx": "1" * 64}})
 
     rows = compare(summary_of(1), summary_of(2, edit))
-    expected = ("another model.onnx", "provider openvino → other", "streams absent → 1")
+    expected = ("changed: model.onnx", "provider openvino → other", "streams absent → 1")
     assert rows["openvino"].changed == expected
 
 

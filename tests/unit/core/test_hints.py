@@ -290,9 +290,10 @@ def test_each_argument_of_the_api_exists() -> None:
 @pytest.mark.parametrize(
     ("command", "environment", "hint"),
     [
-        (["-m", "harness.plan", "--batches", "0"], {}, "For example: --batches 1,8 --rounds 3."),
-        (["-m", "harness", "plan", "--batches", "0"], {}, "For example: --batches 1,8 --rounds 3."),
-        (["-m", "harness.plan", "--batches", "0"], {"INFEROMETER_FRONT": "make"}, "For example: BATCHES=1,8 ROUNDS=3."),
+        (["-m", "harness.plan", "--batches", "0"], {}, "For example: --batches 8."),
+        (["-m", "harness", "plan", "--batches", "0"], {}, "For example: --batches 8."),
+        (["-m", "harness.plan", "--batches", "0"], {"INFEROMETER_FRONT": "make"}, "For example: BATCHES=8."),
+        (["-m", "harness.plan", "--batches", "1", "--max-rounds", "x"], {}, "For example: --max-rounds 8."),
         (["-m", "harness.plan", "--device", "gpu"], {}, "python -m harness.plan --help"),
         (["-m", "harness", "plan", "--device", "gpu"], {}, "python -m harness plan --help"),
         (["-m", "harness.plan", "--device", "x"], {"INFEROMETER_FRONT": "make"}, "`make` alone lists all variables."),

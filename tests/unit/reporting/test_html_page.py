@@ -239,7 +239,7 @@ def test_without_charts_the_library_stays_out(small: Summary) -> None:
 def test_nothing_measured_is_still_a_page() -> None:
     nothing = Synthetic(models=(EFFICIENTNET,), cases=matrix((EFFICIENTNET,)), change=lambda _case, _record: None)
     text = page(nothing.summary())
-    assert "No case was measured. The details say why." in text
+    assert "No case was measured." in text
     assert "never measured" in text
     assert not Seen(text).cases
 

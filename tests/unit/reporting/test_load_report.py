@@ -27,11 +27,18 @@ from harness.reporting import thresholds
 from harness.reporting.charts import matplotlib_drawer, plotly_drawer, selection
 from harness.reporting.charts.load_charts import batching_map, load_curve
 from harness.reporting.charts.spec import Heat, Lines
+from harness.reporting.figures import CSV_UNITS, LOADED, columns
 from harness.reporting.first_page import first_page, terminal_answer
 from harness.reporting.html.page import page
 from harness.reporting.load_groups import LoadGroup, batching_text, by_group, load_names
 from harness.reporting.prose.load_answer import load_answer, load_section, load_tables, terminal_loads
-from harness.reporting.tables.load_tables import cheapest_table, load_identity_columns, parts_table, peak_text
+from harness.reporting.tables.load_tables import (
+    cheapest_table,
+    load_identity_columns,
+    parts_table,
+    peak_text,
+    points_table,
+)
 from harness.reporting.writers.csv import csv_tables
 from harness.reporting.writers.markdown import blocks_text
 from harness.reporting.writers.mlflow import load_runs
@@ -164,6 +171,54 @@ def test_loads_without_an_answer_are_not_called_unmeasured(with_loads: Summary) 
     assert closed
     assert "The details have the loads." in text
     assert "Nothing is measured yet" not in text
+
+
+def test_loads_that_all_failed_are_reported_with_reason_and_remedy(with_loads: Summary) -> None:
+    failed = with_loads.loads[0].model_copy(
+        update={
+            "status": "failed",
+            "void": None,
+            "reason": "m is fixed to batch size 1. (in load)",
+            "hint": "MAX_BATCH=1.",
+        }
+    )
+    alone = with_loads.model_copy(update={"rows": (), "loads": (failed,), "notes": ()})
+    reason = "failed: m is fixed to batch size 1. (in load). MAX_BATCH=1."
+    who = f"{failed.backend} {failed.precision} of {failed.model}"
+    for text in (first_page(alone, "details.md", []), terminal_answer(alone)):
+        assert "Nothing is measured yet" not in text
+        assert "No case was measured." in text
+        assert f"1 load case without a result ({who}), {reason}" in text
+
+
+def test_a_p99_of_too_few_requests_is_shown_in_no_table_and_no_csv(with_loads: Summary) -> None:
+    row = next(row for row in server()[1] if row.points)
+    few = row.points[0].model_copy(
+        update={"latency": {**row.points[0].latency, "p99": LoadPercentile(ns=None)}, "verdict": "LOAD NOT REACHED"}
+    )
+    table = parts_table([row.model_copy(update={"points": (few,)})])
+    assert table is not None
+    shown = {column.header.split(" µs")[0].split(" ms")[0] for column in table.columns}
+    assert not {"queue p99", "compute p99", "added p99", "p99 / replay"} & shown
+    assert {"compute p50", "dispatch p99"} <= shown
+    line = columns(LOADED, few, CSV_UNITS)
+    assert line["load_queue_p99_ms"] is None
+    assert line["load_dispatch_p99_ms"] == (few.dispatch_p99_ns or 0) / 1e6
+
+
+def test_the_note_has_the_requests_of_all_lines_and_explains_a_load_that_was_not_reached() -> None:
+    row = next(row for row in server()[1] if row.points)
+    point = row.points[0]
+    short = point.model_copy(update={"requests": 50 * point.replications, "verdict": "LOAD NOT REACHED"})
+    long = point.model_copy(update={"requests": 2000 * point.replications, "verdict": "PASS"})
+    table = points_table([row.model_copy(update={"points": (short, long)})])
+    assert table is not None
+    assert "of about 50 to 2,000 requests a line" in table.note
+    assert "LOAD NOT REACHED: requests were dispatched late" in table.note
+    usual = points_table([row.model_copy(update={"points": (long,)})])
+    assert usual is not None
+    assert "of about 2,000 requests a line" in usual.note
+    assert "NOT REACHED" not in usual.note
 
 
 def test_first_page_and_page_show_loads(with_loads: Summary, summary: Summary) -> None:

@@ -91,6 +91,13 @@ def test_fewer_get_variations_within_their_range_and_shared_inputs_stay(tmp_path
     )
 
 
+def test_noise_on_a_constant_input_is_reported_because_it_leaves_the_range() -> None:
+    made = rotating_samples({"x": np.ones((4, 5), np.float32), "k": np.ones(4, np.float32)}, 9, shared=frozenset({"k"}))
+    assert made.source.startswith("1 different sample handed over and 8 variations: ")
+    assert made.source.endswith("within their range; noise of 0.1 on the constant x")
+    assert made.arrays["x"].max() > 1
+
+
 def test_arrays_without_names_count_by_their_order(tmp_path: Path) -> None:
     loaded = model(input_names=("image", "ids"), input_axes={})
     path = write(tmp_path / "own.npz", good()["image"], good()["ids"])

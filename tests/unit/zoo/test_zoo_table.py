@@ -86,6 +86,7 @@ def test_malformed_sources_are_refused(name: str) -> None:
         ("net.pt", "net.pt is not loaded unseen", "module:<python path>:<function>"),
         ("./net.PTH", "./net.PTH is not loaded unseen", "module:<python path>:<function>"),
         ("net.engine", "net.engine is in a format that is not read", "ONNX"),
+        ("net.gguf", "net.gguf is a file of llama.cpp", "`hf:<folder>`"),
         ("net.py", "net.py is a Python file", "`module:net:<function>`"),
         ("module:../nets/net.py:build", "is a Python file", "Set `PYTHONPATH=../nets`. Name"),
         ("./net.py:build", "is a Python file", "its example inputs: `module:net:build`."),
@@ -103,6 +104,15 @@ def test_unknown_name_gets_the_nearest() -> None:
     assert "resnet5" in caught.value.problem
     assert "Did you mean `resnet50`?" in caught.value.hint
     assert "onnx:<file>" in caught.value.hint
+
+
+def test_the_path_of_a_function_without_its_prefix_gets_it() -> None:
+    with pytest.raises(ConfigError, match=r"Unknown model `nets\.small:build`") as caught:
+        model_info("nets.small:build")
+    assert caught.value.hint.startswith("For the function of that name: `module:nets.small:build`. Known: ")
+    with pytest.raises(ConfigError) as caught:
+        model_info("torchvison:resnet18")
+    assert caught.value.hint.startswith("Did you mean `torchvision:<name>`? ")
 
 
 @pytest.mark.parametrize("module", ["harness.zoo", "harness.models", "harness.export"])
