@@ -20,7 +20,7 @@ from harness.aggregation.flags import (
     median_ns,
 )
 from harness.core import units
-from harness.core.schemas import Grade, Row, Status, Summary
+from harness.core.schemas import Grade, LoadRow, Row, Status, Summary
 from harness.core.units import MAX_PRINTED_FACTOR, too_wide_to_print
 from harness.reporting import ranking
 from harness.reporting.load_groups import is_sound
@@ -280,15 +280,13 @@ def without_result(summary: Summary, after_export: bool = False) -> str:
     groups: dict[tuple[Status, str], list[Row]] = {}
     for row in summary.rows:
         if row.status != "measured":
-            reason = row.reason or "no reason on record"
-            reason = EXPORT_ABOVE if after_export and reason.startswith("export: ") else reason
+            reason = EXPORT_ABOVE if after_export and _is_of_export(row) else row.reason or "no reason on record"
             groups.setdefault((row.status, reason), []).append(row)
     order = ("failed", "missing", "skipped")
     ordered = sorted(groups.items(), key=lambda item: order.index(item[0][0]))
-    lines = [f"{_cases(status, rows)}: {escape(reason)}" for (status, reason), rows in ordered[:MAX_REASONS]]
-    if len(ordered) > MAX_REASONS:
-        rest = sum(len(rows) for _, rows in ordered[MAX_REASONS:])
-        lines.append(f"{units.count(rest, 'more case')} without a result in the details")
+    lines = _first_reasons(
+        [(f"{_cases(status, rows)}: {escape(reason)}", len(rows)) for (status, reason), rows in ordered], "more case"
+    )
     lines += _loads_without_result(summary, after_export)
     if summary.notes:
         lines.append(f"{units.count(len(summary.notes), 'note')} in the details")
@@ -300,16 +298,26 @@ def _loads_without_result(summary: Summary, after_export: bool) -> list[str]:
     groups: dict[str, list[str]] = {}
     for row in summary.loads:
         if not is_sound(row):
-            failed_before = after_export and (row.reason or "").startswith("export: ")
-            reason = f"{row.status}: {EXPORT_ABOVE}" if failed_before else why_without_figures(row)
+            above = after_export and _is_of_export(row)
+            reason = f"{row.status}: {EXPORT_ABOVE}" if above else why_without_figures(row)
             groups.setdefault(reason, []).append(f"{row.backend} {row.precision} of {row.model}")
-    lines = [
-        f"{units.count(len(names), 'load case')} without a result ({_first_words([*dict.fromkeys(names)])}), "
-        f"{escape(reason)}"
-        for reason, names in list(groups.items())[:MAX_REASONS]
-    ]
-    rest = sum(len(names) for names in list(groups.values())[MAX_REASONS:])
-    return [*lines, *([f"{units.count(rest, 'more load case')} without a result in the details"] if rest else [])]
+    lines = []
+    for reason, names in groups.items():
+        who = _first_words([*dict.fromkeys(names)])
+        cases = units.count(len(names), "load case")
+        lines.append((f"{cases} without a result ({who}), {escape(reason)}", len(names)))
+    return _first_reasons(lines, "more load case")
+
+
+def _first_reasons(lines: Sequence[tuple[str, int]], more: str) -> list[str]:
+    """The first lines, each with its number of cases, and how many cases the others have. more: `more case`."""
+    rest = sum(cases for _, cases in lines[MAX_REASONS:])
+    last = [f"{units.count(rest, more)} without a result in the details"] if rest else []
+    return [*(line for line, _ in lines[:MAX_REASONS]), *last]
+
+
+def _is_of_export(row: Row | LoadRow) -> bool:
+    return (row.reason or "").startswith("export: ")
 
 
 def case_table(summary: Summary) -> str:

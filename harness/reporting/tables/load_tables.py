@@ -21,7 +21,6 @@ from harness.reporting.load_groups import (
     is_sound,
     knee_of,
     load_names,
-    of_enough,
     percentile_ns,
     percentile_text,
     ranked_loads,
@@ -93,14 +92,14 @@ def parts_table(rows: Sequence[LoadRow]) -> Table[LoadLine] | None:
         Column("load/s", lambda line: line.load),
         Column("scheduled/s", lambda line: units.significant(line.point.scheduled_per_s)),
         Column("mean batch", lambda line: ABSENT if line.row.endpoint else units.significant(line.point.mean_batch)),
-        _time(f"queue p99 {unit.name}", unit, lambda point: of_enough(point, point.queue_p99_ns)),
-        _time(f"compute p50 {unit.name}", unit, lambda point: point.compute_p50_ns),
-        _time(f"compute p99 {unit.name}", unit, lambda point: of_enough(point, point.compute_p99_ns)),
-        _time(f"dispatch p99 {unit.name}", unit, lambda point: point.dispatch_p99_ns),
-        _time(f"unseen p99 {unit.name}", unit, lambda point: of_enough(point, point.unseen_p99_ns)),
-        _time(f"added p99 {unit.name}", unit, lambda point: of_enough(point, point.added_p99_ns)),
-        Column("p50 / replay", lambda line: units.significant(line.point.reality_over_replay.get("p50"))),
-        Column("p99 / replay", _p99_by_replay),
+        _time("queue p99", unit, "load_queue_p99"),
+        _time("compute p50", unit, "load_compute_p50"),
+        _time("compute p99", unit, "load_compute_p99"),
+        _time("dispatch p99", unit, "load_dispatch_p99"),
+        _time("unseen p99", unit, "load_unseen_p99"),
+        _time("added p99", unit, "load_added_p99"),
+        Column("p50 / replay", lambda line: units.significant(_figure(line, "load_reality_by_replay_p50"))),
+        Column("p99 / replay", lambda line: units.significant(_figure(line, "load_reality_by_replay_p99"))),
         Column("in the band", _band_text),
     ]
     looked = any(line.point.unseen_p99_ns is not None for line in lines)
@@ -191,8 +190,16 @@ def _percentile(name: str, unit: TimeUnit) -> Column[LoadLine]:
     return Column(f"{name} {unit.name}", lambda line: percentile_text(line.point.latency.get(name), unit))
 
 
-def _time(header: str, unit: TimeUnit, of: Callable[[LoadedPoint], float | None]) -> Column[LoadLine]:
-    return Column(header, lambda line: units.in_unit(of(line.point), unit))
+def _time(name: str, unit: TimeUnit, key: str) -> Column[LoadLine]:
+    return Column(f"{name} {unit.name}", lambda line: units.in_unit(_figure(line, key), unit))
+
+
+_FIGURES = {figure.key: figure for figure in LOADED}
+
+
+def _figure(line: LoadLine, key: str) -> float | None:
+    """The value of a figure of figures.py."""
+    return _FIGURES[key].number(line.point)
 
 
 def _over(counted: LoadedPoint | JudgedBound | None) -> str:
@@ -262,10 +269,6 @@ def _tokens_note(lines: Sequence[LoadLine]) -> str:
         "have infinite ones. Useful: tokens asked for of those that the batches computed. Goodput: requests within "
         "every bound; within an ITL bound is a request with at most the allowed share of its own ITLs over it."
     )
-
-
-def _p99_by_replay(line: LoadLine) -> str:
-    return units.significant(of_enough(line.point, line.point.reality_over_replay.get("p99")))
 
 
 def _band_text(line: LoadLine) -> str:

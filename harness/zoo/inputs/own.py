@@ -111,17 +111,20 @@ def rotating_samples(
     if more:
         source += f" and {count(more, 'variation')}: floats with 10% seeded noise, integers shuffled, "
         source += "within their range"
-        constant = [name for name, values in given.items() if name not in shared and _is_constant(values)]
+        constant = [
+            name
+            for name, values in given.items()
+            if name not in shared
+            and np.issubdtype(values.dtype, np.floating)
+            and _is_constant(values[np.isfinite(values)])
+        ]
         source += f"; noise of 0.1 on the constant {', '.join(constant)}" if constant else ""
     return Inputs(arrays, source)
 
 
-def _is_constant(values: NDArray[np.generic]) -> bool:
-    """Whether the finite floats are one number, which has no spread to take a tenth of."""
-    if not np.issubdtype(values.dtype, np.floating):
-        return False
-    finite = values[np.isfinite(values)]
-    return bool(finite.size) and finite.min() == finite.max()
+def _is_constant(finite: NDArray[np.generic]) -> bool:
+    """Whether these numbers are one number, which has no spread to take a tenth of."""
+    return bool(finite.size) and bool(finite.min() == finite.max())
 
 
 def varied_samples(given: Arrays, count: int) -> Arrays:
@@ -157,7 +160,7 @@ def vary(example: NDArray[np.generic], others: NDArray[np.generic], random: np.r
         if not finite.size:
             return example
         noise = random.normal(0.0, 0.1 * (float(finite.std()) or 1.0), example.shape)
-        near = floats + noise if finite.min() == finite.max() else np.clip(floats + noise, finite.min(), finite.max())
+        near = floats + noise if _is_constant(finite) else np.clip(floats + noise, finite.min(), finite.max())
         return np.where(np.isfinite(floats), near, floats).astype(example.dtype)
     if example.size > 1:
         return random.permutation(example.ravel()).reshape(example.shape)
