@@ -546,10 +546,15 @@ def _allowed_ns(time: OutputsTime, device: Device) -> int:
 
 def _lazy_calls(time: OutputsTime, usual_ns: float, device: Device) -> int:
     limit = _allowed_ns(time, device) + MAX_HIDDEN_SHARE * usual_ns
-    return sum(call_ns > limit for call_ns in time.outputs_ns)
+    return sum(call_ns > limit for call_ns in _own_ns(time))
 
 
 def _usual_ns(time: OutputsTime) -> int:
-    """The middle call, of two the shorter: a call that waits for a CPU is not lazy, and a backend that leaves work to
-    outputs() may do so in most passes only."""
-    return sorted(time.outputs_ns)[(len(time.outputs_ns) - 1) // 2]
+    """The middle call, of two the shorter: a backend that leaves work to outputs() may do so in most passes only."""
+    return sorted(_own_ns(time))[(len(time.outputs_ns) - 1) // 2]
+
+
+def _own_ns(time: OutputsTime) -> list[int]:
+    """How long each call took, without its thread's waits for a CPU: a call that waits is not lazy."""
+    waits = time.waited_ns or (0,) * len(time.outputs_ns)
+    return [max(0, call_ns - waited_ns) for call_ns, waited_ns in zip(time.outputs_ns, waits, strict=True)]

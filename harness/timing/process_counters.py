@@ -118,6 +118,14 @@ def cpu_waits_ns(tasks: Path = _TASKS) -> dict[str, int]:
     return waited
 
 
+def caller_wait_ns(schedstat: Path = Path("/proc/thread-self/schedstat")) -> int | None:
+    """How long this thread was ready and waited for a CPU since it began, in ns; None where it is not counted."""
+    try:
+        return int(schedstat.read_text().split()[1])
+    except (OSError, IndexError):
+        return None
+
+
 def waited_between_ns(before: Mapping[str, int], after: Mapping[str, int]) -> int | None:
     """Sum over threads of the waits between two readings of cpu_waits_ns, in ns; None where waits are not counted.
 

@@ -56,6 +56,7 @@ from harness.timing.process_counters import (
     CpuAllowance,
     CpuWatch,
     StopCounter,
+    caller_wait_ns,
     cpu_waits_ns,
     peak_bytes,
     resident_bytes,
@@ -139,14 +140,17 @@ class KeptOutputs:
     def __init__(self, outputs: Callable[[], Outputs]) -> None:
         self.latest: list[tuple[int, Outputs]] = []
         self.outputs_ns: list[int] = []
+        self.waited_ns: list[int] = []
         self._outputs = outputs
 
     def take(self, index: int) -> None:
         """Keep the outputs of the last inference, on batch `index`."""
-        start = now_ns()
+        waited, start = caller_wait_ns(), now_ns()
         # A copy, within the time: arrays may be filled, or written to again, after the backend has returned them.
         outputs = {name: np.array(values) for name, values in (self._outputs() or {}).items()}
         self.outputs_ns.append(now_ns() - start)
+        if waited is not None:
+            self.waited_ns.append((caller_wait_ns() or waited) - waited)
         self.latest.append((index, outputs))
         while len(self.latest) > KEPT_OUTPUTS or (len(self.latest) > 1 and self._bytes() > KEPT_BYTES):
             del self.latest[0]
@@ -164,7 +168,9 @@ class KeptOutputs:
             start = now_ns()
             _ = [np.copy(values) for values in outputs.values()]
             copy_ns.append(now_ns() - start)
-        return OutputsTime(outputs_ns=tuple(self.outputs_ns), copy_ns=tuple(copy_ns), arrays=arrays)
+        return OutputsTime(
+            outputs_ns=tuple(self.outputs_ns), copy_ns=tuple(copy_ns), arrays=arrays, waited_ns=tuple(self.waited_ns)
+        )
 
     def _bytes(self) -> int:
         return sum(values.nbytes for _, outputs in self.latest for values in outputs.values())

@@ -220,6 +220,14 @@ class OutputsTime(Record):
     """Time of a plain copy of the same arrays on the host."""
     arrays: Count
     """Number of outputs."""
+    waited_ns: tuple[Amount, ...] = ()
+    """Of each call, how long its thread waited for a CPU; empty where that is not counted, and in older records."""
+
+    @model_validator(mode="after")
+    def _of_one_length(self) -> OutputsTime:
+        if self.waited_ns and len(self.waited_ns) != len(self.outputs_ns):
+            raise ValueError("it has other numbers of waits and of calls")
+        return self
 
 
 class Measured(RawBase):

@@ -63,6 +63,7 @@ def scaled(record: Measured, factor: float) -> Measured:
         ("cold_ns.load", -1),
         ("repeats.fresh_ns.0", -1),
         ("outputs_time.outputs_ns", []),
+        ("outputs_time.waited_ns", [1]),
     ],
 )
 def test_a_number_that_nothing_can_measure_makes_a_damaged_file(tmp_path: Path, place: str, value: Any) -> None:

@@ -180,6 +180,12 @@ def test_work_left_to_outputs_in_most_passes_is_seen_and_a_wait_in_few_is_not() 
         assert ("LAZY_OUTPUTS" in findings_by_name(*[record(n, outputs_time=cost) for n in (1, 2, 3)])) is flagged
 
 
+def test_a_call_that_waits_for_a_cpu_is_not_lazy() -> None:
+    for waited_ns, flagged in [((), True), ((0,), True), ((6 * MS,), True), ((7_990_000,), False), ((9 * MS,), False)]:
+        cost = OutputsTime(outputs_ns=(8 * MS,), copy_ns=(10_000,), arrays=1, waited_ns=waited_ns)
+        assert ("LAZY_OUTPUTS" in findings_by_name(*[record(n, outputs_time=cost) for n in (1, 2, 3)])) is flagged
+
+
 @pytest.mark.parametrize(
     ("lazy", "flagged"), [((1, 1, 1), True), ((0, 0, 2), False), ((0, 0, 3), True), ((9, 0, 0), True)]
 )

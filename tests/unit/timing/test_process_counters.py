@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from harness.timing import clock, process_counters
-from harness.timing.process_counters import CpuAllowance, CpuWatch, cpu_waits_ns, waited_between_ns
+from harness.timing.process_counters import CpuAllowance, CpuWatch, caller_wait_ns, cpu_waits_ns, waited_between_ns
 
 
 def task(folder: Path, thread: int, waited: str) -> None:
@@ -81,6 +81,14 @@ def test_the_fixed_work_is_the_least_of_its_repeats(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(clock, "now_ns", lambda: now[0])
     monkeypatch.setattr(clock.hashlib, "sha256", digest)
     assert clock.work_ns() == 10
+
+
+def test_a_thread_counts_only_its_own_waits(tmp_path: Path) -> None:
+    task(tmp_path, 1, "80 41 2")
+    task(tmp_path, 2, "")
+    assert caller_wait_ns(tmp_path / "1/schedstat") == 41
+    assert caller_wait_ns(tmp_path / "2/schedstat") is None
+    assert caller_wait_ns(tmp_path / "absent") is None
 
 
 def test_no_thread_waits_for_less_than_nothing() -> None:

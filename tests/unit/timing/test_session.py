@@ -315,6 +315,18 @@ def test_the_time_of_outputs_is_kept_beside_the_time_of_a_copy(run: Run) -> None
     assert set(result.timed.samples_ns) == {7 * MS}
 
 
+def test_waits_for_a_cpu_are_kept_beside_the_time_of_outputs(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    waits = iter(range(0, 1000, 3))
+    monkeypatch.setattr(session, "caller_wait_ns", lambda: next(waits))
+    counted = run(Recording()).outputs_time
+    monkeypatch.setattr(session, "caller_wait_ns", lambda: None)
+    uncounted = run(Recording()).outputs_time
+    assert counted is not None
+    assert counted.waited_ns == (3,) * len(counted.outputs_ns)
+    assert uncounted is not None
+    assert uncounted.waited_ns == ()
+
+
 def test_a_backend_that_answers_from_memory_is_seen_after_the_loop(run: Run) -> None:
     honest = run(Recording(answer=lambda index, number: reference(number if number > 200 else index)))
     assert honest.repeats is not None
