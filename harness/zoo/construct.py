@@ -137,6 +137,15 @@ def frozen_module(module: nn.Module) -> nn.Module:
     return module.float().eval()
 
 
+def is_torchscript(module: nn.Module) -> bool:
+    """Whether the interpreter of TorchScript runs it: a ScriptModule, or one whose weights are all in ScriptModules."""
+    if isinstance(module, torch.jit.ScriptModule):
+        return True
+    weights = {id(weight) for weight in module.parameters()}
+    parts = [part for part in module.modules() if isinstance(part, torch.jit.ScriptModule)]
+    return bool(weights) and weights <= {id(weight) for part in parts for weight in part.parameters()}
+
+
 def family_of(info: ModelInfo) -> Family:
     """The family module that loads and rebuilds a model."""
     return cast("Family", importlib.import_module(info.family))

@@ -522,8 +522,8 @@ def _batch_axis(
         return None
     raise ExportError(
         f"Output `{key}` of {name} has no batch axis: its shape is {one} for 1 sample and {all_of_them} for {SAMPLES}.",
-        f"{_batch_second(loaded)}Return one answer a sample, the first axis the batch, or leave `{key}` out of its "
-        "result.",
+        f"{_batch_second(loaded)}{_of_boxes(key)}Return one answer a sample, the first axis the batch, or leave "
+        f"`{key}` out of its result.",
     )
 
 
@@ -543,6 +543,13 @@ def _one_at_least(name: str, axes: dict[str, int | None]) -> dict[str, int | Non
     if all(axis is None for axis in axes.values()):
         raise ExportError(
             f"No output of {name} depends on its input, or has a batch axis: {', '.join(axes)}.",
-            "Return one answer a sample, the first axis the batch.",
+            f"{_of_boxes(*axes)}Return one answer a sample, the first axis the batch.",
         )
     return axes
+
+
+def _of_boxes(*keys: str) -> str:
+    """A sentence for detectors, by the names of outputs; empty for other models."""
+    if not any("boxes" in key for key in keys):
+        return ""
+    return "A detector finds any number of boxes: return the values before non-maximum suppression (of its head). "

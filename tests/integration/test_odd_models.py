@@ -84,6 +84,16 @@ def test_odd_modules_are_measured_by_every_backend(names: tuple[str, ...], own: 
     assert [name for name in copied if name] == ["x"] * 2 * ("in_place" in names), "said where it works on its input"
 
 
+@pytest.mark.parametrize("others", [(), pytest.param(("torch-compile", "torch-aoti"), marks=pytest.mark.slow)])
+def test_torchscript_is_measured_under_no_other_name(others: tuple[str, ...], own: Folder) -> None:
+    rows = bench(own, f"{ODD}traced", f"{ODD}around_torchscript", backends=("torch-eager", "torch-script", *others))
+    for name, row in rows.items():
+        if name.endswith("torch-script"):
+            assert (row.status, row.grade != "F") == ("measured", True), name
+        else:
+            assert "is TorchScript already" in (row.reason or row.status), name
+
+
 def is_torch(record: Measured | Failed) -> TypeGuard[Measured]:
     return isinstance(record, Measured) and record.placement.provider in ("ATen", "TorchScript")
 
@@ -237,6 +247,7 @@ def test_examples_may_be_given_by_the_names_of_forwards_parameters(tmp_path: Pat
         ),
         ("numbers_alone", ("returned (int, tuple)", "must return (nn.Module, (tensor, …))")),
         ("per_sample", ("gives 3 tensors for 3 samples, and 16 for its examples", "for a batch of any size")),
+        ("detecting", ("Output `boxes`", "no batch axis", "before non-maximum suppression", "leave `boxes` out")),
         ("chosen", ("Output `output`", "no batch axis: its shape is (0, 4) for 1 sample")),
         ("batch_second", ("depends on the rest of its batch", "Axis 1 is the batch of `recurrent` (GRU)")),
         ("not_a_number", ("Output `output`", "is NaN in", "logarithm of a negative number")),

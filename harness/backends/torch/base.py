@@ -23,8 +23,9 @@ from harness.backends.base import (
 from harness.backends.torch import fp8
 from harness.backends.torch.place import Call, OnCpu, Place, Tensors
 from harness.backends.torch.readback import Product, fp8_ran, precision_words
+from harness.core.errors import CaseError
 from harness.core.schemas import NO_FLOATS, Placement
-from harness.zoo.construct import build_module
+from harness.zoo.construct import build_module, is_torchscript
 from harness.zoo.cost.torch_counts import is_product
 from harness.zoo.reference import flat_tensors
 
@@ -99,6 +100,8 @@ class TorchBackend(Backend):
     """infer() is one call of the module on tensors that already lie where it reads them; excludes all conversion."""
 
     provider = "ATen"
+    takes_torchscript = False
+    """Whether its label is true of a module that is TorchScript already."""
 
     def __init__(self, job: BackendJob) -> None:
         super().__init__(job)
@@ -122,7 +125,13 @@ class TorchBackend(Backend):
         self._inference_mode = torch.inference_mode()
         self._inference_mode.__enter__()
         dtype = _DTYPES[self.job.case.precision]
-        self._module = self._placed(build_module(self.job.export, self.job.folder), dtype)
+        module = build_module(self.job.export, self.job.folder)
+        if is_torchscript(module) and not self.takes_torchscript:
+            raise CaseError(
+                f"{self.job.case.model} is TorchScript already: {self.job.case.backend} would measure its interpreter.",
+                "Return the nn.Module that it was made from, or measure it with BACKENDS=torch-script.",
+            )
+        self._module = self._placed(module, dtype)
         self._inputs = self._place.inputs([self._ordered(batch) for batch in self.job.batches], dtype)
         self._calls: list[Call] = [self._module] * len(self._inputs.sets)
         self._result: Any = None

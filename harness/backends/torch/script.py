@@ -19,6 +19,7 @@ class TorchScript(TorchBackend):
 
     compiles = True
     provider = "TorchScript"
+    takes_torchscript = True
 
     def _compiled(self) -> Call:
         """Trace with the first input, freeze, optimise."""
