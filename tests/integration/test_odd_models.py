@@ -197,6 +197,22 @@ def test_whether_to_compile_is_for_the_backend_to_say(tmp_path: Path) -> None:
     assert list(module.state_dict()) == ["0.linear.weight", "0.linear.bias"]
 
 
+def test_what_a_decorator_compiles_runs_as_it_is_written(tmp_path: Path) -> None:
+    import torch
+    from torch._dynamo.utils import counters
+
+    from harness.zoo import model_info
+    from harness.zoo.families.own_module import architecture
+
+    before = counters["stats"]["unique_graphs"]
+    module = architecture(model_info(f"{ODD}decorated"), tmp_path)
+    traced = torch.jit.trace(module, torch.ones(2, 8))  # PyTorch refuses to trace what torch.compile has wrapped
+    assert traced(torch.ones(3, 8)).shape == (3, 4)
+    assert counters["stats"]["unique_graphs"] == before
+    assert torch.compile(module, backend="eager")(torch.ones(2, 8)).shape == (2, 4)
+    assert counters["stats"]["unique_graphs"] == before + 1, "torch.compile works again"
+
+
 def test_a_traced_module_has_numbered_inputs(tmp_path: Path) -> None:
     from harness.zoo import model_info
     from harness.zoo.construct import family_of
@@ -247,6 +263,7 @@ def test_examples_may_be_given_by_the_names_of_forwards_parameters(tmp_path: Pat
         ),
         ("numbers_alone", ("returned (int, tuple)", "must return (nn.Module, (tensor, …))")),
         ("per_sample", ("gives 3 tensors for 3 samples, and 16 for its examples", "for a batch of any size")),
+        ("compiling_late", ("compiles itself when it is called", "Leave torch.compile out of forward")),
         ("detecting", ("Output `boxes`", "no batch axis", "before non-maximum suppression", "leave `boxes` out")),
         ("chosen", ("Output `output`", "no batch axis: its shape is (0, 4) for 1 sample")),
         ("batch_second", ("depends on the rest of its batch", "Axis 1 is the batch of `recurrent` (GRU)")),

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Sequence, Sized
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence, Sized
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +34,9 @@ from harness.zoo.reference import (
 
 _FORM = "It must return (nn.Module, (tensor, …)): a module and its example inputs, first axis the batch."
 
+
+_DISABLES = "TORCHDYNAMO_DISABLE"
+"""PyTorch's own variable, which torch.compile reads whenever it is called."""
 
 _NOT_IN_NUMPY = (torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2)
 
@@ -62,8 +68,14 @@ def load_module(
     """An unknown module, called once with its examples. Raises ConfigError where it returns no tensors."""
     axes = input_axes or {}
     given = [example.clone() for example in examples]
+    before = _compilations()
     with torch.inference_mode():
         answer = call_module(frozen_module(_storable(info, initialised_module(module, examples))), given)
+    if _compilations() > before:
+        raise ConfigError(
+            f"{info.name} compiles itself when it is called.",
+            "Leave torch.compile out of forward: the backend torch-compile compiles the whole module.",
+        )
     outputs = flat_tensors(answer)
     if not outputs or not all(isinstance(output, torch.Tensor) for output in outputs):
         kinds = (
@@ -126,8 +138,31 @@ def initialised_module(module: nn.Module, examples: Sequence[torch.Tensor]) -> n
     return module
 
 
+@contextmanager
+def without_compiling() -> Iterator[None]:
+    """Around the import and the building of a user's code: torch.compile returns what it is given, as a decorator, too.
+
+    The backend decides whether to compile: under another name compiled functions would have wrong labels.
+    """
+    earlier = os.environ.get(_DISABLES)
+    os.environ[_DISABLES] = "1"
+    try:
+        yield
+    finally:
+        if earlier is None:
+            del os.environ[_DISABLES]
+        else:
+            os.environ[_DISABLES] = earlier
+
+
+def _compilations() -> int:
+    """Graphs that this process gave to a compiler; those of torch.cond and the like, which run as they are, not."""
+    utils = sys.modules.get("torch._dynamo.utils")  # importing it takes a second
+    return int(utils.counters["aot_autograd"]["total"]) if utils else 0
+
+
 def uncompiled_module(module: nn.Module) -> nn.Module:
-    """The module without torch.compile's wrappers around it or its parts: the backend decides whether to compile.
+    """The module without torch.compile's wrappers around it or its parts, which it got before it was given to us.
 
     Modules of torch.export, which have one mode alone, accept to be set to eval.
     """
@@ -162,7 +197,7 @@ def architecture(info: ModelInfo, folder: Path) -> nn.Module:
 
 
 def _call(info: ModelInfo) -> tuple[nn.Module, dict[str, torch.Tensor]]:
-    with stay_here():
+    with stay_here(), without_compiling():
         made = _made(info)
     if isinstance(made[1], Sized) and not len(made[1]):
         raise ConfigError(f"{info.name} returned no example inputs.", _FORM)

@@ -18,7 +18,7 @@ from harness.core.errors import ConfigError, MalformedFileError, MissingInputErr
 from harness.core.layout import ModelFolder
 from harness.core.safe_files import SizeLimit, path_inside, read
 from harness.zoo import ModelInfo
-from harness.zoo.families.own_module import initialised_module, load_module, uncompiled_module
+from harness.zoo.families.own_module import initialised_module, load_module, uncompiled_module, without_compiling
 from harness.zoo.input_files import Arrays
 from harness.zoo.inputs.own import rotating_samples
 from harness.zoo.loaded import Inputs, Loaded, Request, axes_of_examples, sample_first
@@ -57,7 +57,8 @@ def _read(info: ModelInfo, folder: Path) -> tuple[nn.Module, Arrays]:
     if not hashlib.sha256(content).hexdigest().startswith(info.reference.rpartition("-")[2]):
         raise MalformedFileError(f"{path} is not the file that {info.name} names: its sha256 differs.", _AGAIN)
     try:
-        pair: tuple[nn.Module, Arrays] = pickle.loads(content)  # noqa: S301 - its digest was checked against its name
+        with without_compiling():
+            pair: tuple[nn.Module, Arrays] = pickle.loads(content)  # noqa: S301 - its digest was checked against its name
     except Exception as error:  # whatever the module's own code raises while it is built
         raise ConfigError(
             f"{info.name} could not be read back: {type(error).__name__}: {error}",
