@@ -68,7 +68,7 @@ from harness.zoo.reference import (
     output_batch_axes,
     reference_of,
     relative_l2,
-    takes_batch,
+    takes_only,
 )
 
 MAX_JPEG_DISTANCE = 0.1
@@ -325,12 +325,13 @@ def _diagnosed(job: ExportJob, loaded: Loaded, inputs: Arrays, compare: Compare)
     answer = reference_of(loaded, limits.thread_count())
     try:
         axes = output_batch_axes(job.info.name, loaded, answer, inputs, compare)
-    except (ConfigError, ExportError):
+    except (ConfigError, ExportError) as error:
         size = loaded.usual_batch
-        if loaded.fixed_batch is not None or size is None or {*job.batch_sizes} != {size}:
+        if loaded.fixed_batch is not None or size is None or not takes_only(answer, inputs, size):
             raise
-        if takes_batch(answer, inputs, size + 2) or not takes_batch(answer, inputs, size):
-            raise
+        if {*job.batch_sizes} != {size}:
+            hint = f"It takes only the batch size of its examples: plan that alone (`make bench BATCHES={size}`)."
+            raise type(error)(error.problem, hint) from error
         return _diagnosed(job, loaded.with_fixed_batch(size), inputs, compare)
     return dataclasses.replace(loaded, batch_axes=axes)
 

@@ -164,13 +164,21 @@ def in_chunks(answer: Forward, arrays: Arrays, fixed_batch: int | None) -> Array
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
-def takes_batch(answer: Forward, arrays: Arrays, batch: int) -> bool:
-    """Whether the model takes a batch of that size."""
-    try:
-        answer({name: values[:batch] for name, values in arrays.items()})
-    except (ConfigError, ExportError):
-        return False
-    return True
+def takes_only(answer: Forward, arrays: Arrays, batch: int) -> bool:
+    """Whether the model takes a batch of that size and no larger one, or answers a larger one as if it had that size.
+
+    answer: the reference, its outputs as the model gives them.
+    """
+
+    def shapes(count: int) -> dict[str, tuple[int, ...]] | None:
+        try:
+            outputs = answer({name: values[:count] for name, values in arrays.items()})
+        except (ConfigError, ExportError):
+            return None
+        return {name: values.shape for name, values in outputs.items()}
+
+    usual = shapes(batch)
+    return usual is not None and shapes(batch + 2) in (None, usual)
 
 
 def relative_l2(values: NDArray[np.generic], reference: NDArray[np.generic]) -> float:

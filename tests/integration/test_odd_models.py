@@ -94,6 +94,19 @@ def test_torchscript_is_measured_under_no_other_name(others: tuple[str, ...], ow
             assert "is TorchScript already" in (row.reason or row.status), name
 
 
+def test_a_model_of_one_sample_is_measured_where_that_is_all_that_is_planned(own: Folder) -> None:
+    own.plan({**ONE, "batch_sizes": [1, 4]}, models=(f"{ODD}one_graph",))
+    refused = own("export")
+    assert refused.returncode != 0
+    assert "Output `output` of module:tests.fixtures.odd_models:one_graph has no batch axis" in refused.stderr
+    assert "takes only the batch size of its examples: plan that alone" in refused.stderr
+    rows = bench(own, f"{ODD}one_graph", backends=("torch-eager", "onnxruntime"))
+    assert {name: (row.status, row.grade != "F") for name, row in rows.items()} == {
+        "one_graph torch-eager": ("measured", True),
+        "one_graph onnxruntime": ("measured", True),
+    }
+
+
 def is_torch(record: Measured | Failed) -> TypeGuard[Measured]:
     return isinstance(record, Measured) and record.placement.provider in ("ATen", "TorchScript")
 

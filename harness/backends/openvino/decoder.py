@@ -12,7 +12,7 @@ from openvino import opset13 as opset
 from openvino._offline_transformations import apply_make_stateful_transformation
 
 from harness.backends.decoder import Decoder, DecoderJob
-from harness.backends.openvino.runtime import HINTS, layer_of
+from harness.backends.openvino.runtime import AS_LABELLED, HINTS, layer_of
 from harness.backends.precision import computing_layers, floating_precision, precision_of
 from harness.core.errors import CaseError
 from harness.core.schemas import Placement
@@ -59,6 +59,7 @@ class OpenVinoDecoder(Decoder):
             "INFERENCE_NUM_THREADS": str(job.threads),
             "INFERENCE_PRECISION_HINT": hint,
             "KV_CACHE_PRECISION": hint,
+            **AS_LABELLED,
         }
         self._compiled = self._core.compile_model(self._model, "CPU", properties)
         self._request = self._compiled.create_infer_request()

@@ -23,6 +23,9 @@ from harness.core.schemas import Placement, TensorSpec
 HINTS = {"fp32": ov.Type.f32, "bf16": ov.Type.bf16, "int8": ov.Type.f32}
 """Precision of layers that are not quantised; quantised layers follow the file."""
 
+AS_LABELLED = {"DYNAMIC_QUANTIZATION_GROUP_SIZE": "0"}
+"""Activations stay floats beside quantised weights: by default a processor with VNNI makes bytes of them."""
+
 
 class OpenVino(Backend):
     """Latency hint, one stream, static shapes. A precision hint: by default OpenVINO runs bf16 where the CPU can."""
@@ -64,6 +67,7 @@ class OpenVino(Backend):
             "NUM_STREAMS": str(max(1, min(self.job.in_flight, self.job.threads))),
             "INFERENCE_NUM_THREADS": str(self.job.threads),
             "INFERENCE_PRECISION_HINT": HINTS[self.job.case.precision],
+            **AS_LABELLED,
         }
 
     def counters(self) -> list[Any]:
