@@ -65,6 +65,9 @@ CALIBRATION = "CALIBRATION"
 UNCERTAIN = "UNCERTAIN"
 """Name of the flag on rows whose processes differ too much to rank them."""
 
+PARITY_UNCHECKED = "PARITY_UNCHECKED"
+"""Name of the flag on rows whose outputs no comparison has shown to be right."""
+
 
 @dataclass(frozen=True)
 class Criteria:
@@ -169,8 +172,7 @@ def _new_answers(case: Case, records: Sequence[Measured], parity: Parity, tolera
 def _parity(case: Case, parity: Parity | None, records: Sequence[Measured], checks: Criteria) -> list[Finding]:
     compared = [part for record in records for part in (record.parity_before, record.parity_timed)]
     if parity is None or not all(part is not None and part.samples for part in compared):
-        detail = "outputs before or during timing were not compared with the reference in every round"
-        return [finding("C", "PARITY_UNCHECKED", detail, f"Export `{case.model}` again, then run it again.")]
+        return [finding("C", PARITY_UNCHECKED, NOT_COMPARED, f"Export `{case.model}` again, then run it again.")]
     if parity.nonfinite:
         detail = (
             f"{parity.nonfinite} output values are NaN, or infinite where the reference is not or the other way round"
@@ -179,16 +181,17 @@ def _parity(case: Case, parity: Parity | None, records: Sequence[Measured], chec
         return [finding("F", "NONFINITE", detail, remedy)]
     if checks.tolerance is None:
         detail = f"the plan has no tolerance for {case.precision}, so it is unknown how far outputs may be off"
-        return [finding("C", "PARITY_UNCHECKED", detail, f"Add `gates.{case.precision}` to the configuration.")]
+        return [finding("C", PARITY_UNCHECKED, detail, f"Add `gates.{case.precision}` to the configuration.")]
     findings = beyond_tolerance(case, parity, checks.tolerance, checks.judge_top1)
     findings = findings or _new_answers(case, records, parity, checks.tolerance)
     if not findings and answers_alike(case, checks):
         remedy = "Give inputs with different answers (INPUTS=<file>.npz), or return the numbers that they come from."
-        return [finding("C", "PARITY_UNCHECKED", ALIKE, remedy)]
+        return [finding("C", PARITY_UNCHECKED, ALIKE, remedy)]
     fixed = next(filter(None, (record.placement.settings.get(FIXED_WHEN_TRACED) for record in records)), None)
     return findings if fixed is None else [_because(case, problem, str(fixed)) for problem in findings]
 
 
+NOT_COMPARED = "outputs before or during timing were not compared with the reference in every round"
 ALIKE = "an output is the same for all inputs within the tolerance: a wrong answer would pass for a right one"
 
 
@@ -499,6 +502,12 @@ def status_text(row: Row | GenerationRow) -> str:
 def grade_text(row: Row | GenerationRow) -> str:
     """The grade of a row and its flags: `grade C: NOT_CONVERGED, STEAL`."""
     return f"grade {row.grade}: {', '.join(names_of(row.flags))}"
+
+
+def is_accuracy_known(row: Row) -> bool:
+    """Whether the row's distance from the reference shows its accuracy, also where no tolerance judges it."""
+    unknown = any(flag.name == PARITY_UNCHECKED and flag.detail in (NOT_COMPARED, ALIKE) for flag in row.flags)
+    return row.parity is not None and not unknown
 
 
 def is_calibration(row: Row | GenerationRow) -> bool:

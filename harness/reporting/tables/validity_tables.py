@@ -55,7 +55,7 @@ MEANINGS: Mapping[str, str] = {
     "OTHER_THREADS": "it ran with another number of threads than it was given",
     "OVERSUBSCRIBED": "it has more threads than CPUs",
     "PARITY_FAIL": "outputs differ from the reference by more than its precision explains",
-    "PARITY_UNCHECKED": "outputs were not compared with the reference",
+    "PARITY_UNCHECKED": "no comparison with the reference shows that its outputs are right",
     "PLACEMENT": "another device or precision ran than the label says",
     "POWER_CAP": "the power limit set the GPU's clock",
     "REPEATS_FASTER": "timed passes, or inputs that it had seen before, were faster than checked passes and new inputs",
