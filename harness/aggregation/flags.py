@@ -15,6 +15,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from harness.aggregation import batch_times
+from harness.aggregation.causes import MACHINE, SCATTER
 from harness.aggregation.grades import RANKED, Finding, finding, names_of
 from harness.core.schemas import (
     FIXED_WHEN_TRACED,
@@ -336,7 +337,7 @@ def unsteady_rounds(records: Sequence[TimedRecord]) -> list[Finding]:
     detail = f"warm-up ended before three windows agreed in {len(unsteady)} of {len(records)} rounds"
     remedy = "Close other programs, or raise `measurement.warmup_max_s`; `make run FORCE=1` measures again."
     # The headline is the median of the rounds: a minority of restless rounds cannot move it far.
-    return [finding("C" if 2 * len(unsteady) >= len(records) else "B", "NOT_WARMED_UP", detail, remedy)]
+    return [finding("C" if 2 * len(unsteady) >= len(records) else "B", "NOT_WARMED_UP", detail, remedy, MACHINE)]
 
 
 def _intervals(records: Sequence[Measured], latency: Latency, target: float) -> list[Finding]:
@@ -351,10 +352,10 @@ def _within_a_process(records: Sequence[Measured], target: float) -> list[Findin
     wide = [width for _, width in hit]
     stopped, remedy = _stopped({record.stop for record, _ in hit})
     known = [width for width in wide if width is not None]
-    reached = f"at {_width(max(known))}" if known else "with too few blocks for an interval"
+    reached = f"at {_width(max(known), target)}" if known else "with too few blocks for an interval"
     rounds = f"{len(wide)} of {len(records)} rounds"
     detail = f"{stopped} in {rounds}, {reached} within one process (goal ±{target:.1%})"
-    return [finding("B", "NOT_CONVERGED", detail, f"Close other programs, or raise {remedy}.")]
+    return [finding("B", "NOT_CONVERGED", detail, f"Close other programs, or raise {remedy}.", MACHINE)]
 
 
 def _stopped(stops: Set[str]) -> tuple[str, str]:
@@ -379,19 +380,22 @@ def interval_findings(latency: Latency) -> list[Finding]:
     remedy = f"Close other programs, or measure more rounds: `make bench ROUNDS={more}`."
     if latency.ci95 is None:
         detail = f"{latency.rounds} processes differ so far that no interval can be given"
-        return [finding("C", UNCERTAIN, detail, remedy)]
+        return [finding("C", UNCERTAIN, detail, remedy, SCATTER)]
     half = estimators.relative_interval_half_width(latency.ci95, latency.median)
-    width = f"the 95% interval over {latency.rounds} processes is {_width(half)}"
-    if half > MAX_RANKED_HALF_WIDTH:
-        return [finding("C", UNCERTAIN, f"{width}, more than ±{MAX_RANKED_HALF_WIDTH:.0%}", remedy)]
-    if half > MAX_INTERVAL_HALF_WIDTH:
-        return [finding("B", "WIDE_INTERVAL", f"{width}, more than ±{MAX_INTERVAL_HALF_WIDTH:.0%}", remedy)]
-    return []
+    if half <= MAX_INTERVAL_HALF_WIDTH:
+        return []
+    wide = half > MAX_RANKED_HALF_WIDTH
+    limit = MAX_RANKED_HALF_WIDTH if wide else MAX_INTERVAL_HALF_WIDTH
+    detail = f"the 95% interval over {latency.rounds} processes is {_width(half, limit)}, ±{limit:.0%} allowed"
+    return [finding("C" if wide else "B", UNCERTAIN if wide else "WIDE_INTERVAL", detail, remedy, SCATTER)]
 
 
-def _width(half: float) -> str:
+def _width(half: float, limit: float) -> str:
+    """A half-width above a limit, never rounded to it."""
     # Two processes far apart give widths of many thousand per cent: their digits mean nothing.
-    return f"±{half:.1%}" if half <= MAX_PRINTED_FACTOR - 1 else f"beyond ±{MAX_PRINTED_FACTOR - 1:.0%}"
+    if half > MAX_PRINTED_FACTOR - 1:
+        return f"more than ±{MAX_PRINTED_FACTOR - 1:.0%}"
+    return f"±{half:.1%}" if round(half, 3) > limit else f"±{math.ceil(half * 1000) / 1000:.1%}"
 
 
 def _timer(records: Sequence[Measured], latency: Latency) -> list[Finding]:
@@ -412,7 +416,7 @@ def round_drift(latency: Latency) -> list[Finding]:
         return []
     detail = f"over the rounds the medians went {'up' if change > 0 else 'down'}, by {change:+.1%} in all"
     remedy = "Let the machine cool down or warm up to a constant clock, then `make run FORCE=1`."
-    return [finding("C", "DRIFT", detail, remedy)]
+    return [finding("C", "DRIFT", detail, remedy, MACHINE)]
 
 
 def speed_groups(latency: Latency) -> list[Finding]:
@@ -429,7 +433,7 @@ def speed_groups(latency: Latency) -> list[Finding]:
         "Read both speeds instead of the median, which is one of them or lies between; look for what differs between "
         "processes (placement of memory and threads, the clock), and measure more rounds: `make bench ROUNDS=10`."
     )
-    return [finding("A", "TWO_SPEEDS", detail, remedy)]
+    return [finding("A", "TWO_SPEEDS", detail, remedy, MACHINE)]
 
 
 def compile_cached(records: Sequence[TimedRecord]) -> list[Finding]:
@@ -599,7 +603,7 @@ def mismatch(case: Case, records: Sequence[Measured], waited_ns: Mapping[int, in
         return []
     number, detail = next(iter(reasons.items()))
     caps_at: Grade = "F" if over else "C"
-    return [finding(caps_at, "SAMPLES_MISMATCH", f"round {number}: {detail}", _REPEAT)]
+    return [finding(caps_at, "SAMPLES_MISMATCH", f"round {number}: {detail}", _REPEAT, _lost_time(caps_at))]
 
 
 def long_iterations(records: Sequence[TimedRecord]) -> list[Finding]:
@@ -614,7 +618,12 @@ def long_iterations(records: Sequence[TimedRecord]) -> list[Finding]:
     what = f"{count} iterations of more than {_limit(records)} times the median took {share:.0%} of the time"
     where = f"round {number}" if len(hit) == 1 else f"{len(hit)} of {len(records)} rounds, the worst of them {number}"
     remedy = "See whether it compiles, allocates or waits now and then (`make profile`); a median does not show that."
-    return [finding(caps_at, "LONG_ITERATIONS", f"{where}: {what}, {MAX_LONG_SHARE:.0%} allowed", remedy)]
+    return [finding(caps_at, "LONG_ITERATIONS", f"{where}: {what}, {MAX_LONG_SHARE:.0%} allowed", remedy, MACHINE)]
+
+
+def _lost_time(caps_at: Grade) -> frozenset[str]:
+    """What may explain time that samples leave out (C); nothing makes them longer than the time that passed (F)."""
+    return frozenset() if caps_at == "F" else MACHINE
 
 
 def longest_ns(record: TimedRecord) -> int:
@@ -674,7 +683,7 @@ def requests_mismatch(records: Sequence[Generated], waited_ns: Mapping[int, int]
     if not reasons:
         return []
     number, (caps_at, detail) = min(reasons.items(), key=lambda entry: entry[1][0] != "F")
-    return [finding(caps_at, "SAMPLES_MISMATCH", f"round {number}: {detail}", _REPEAT)]
+    return [finding(caps_at, "SAMPLES_MISMATCH", f"round {number}: {detail}", _REPEAT, _lost_time(caps_at))]
 
 
 def _uncovered(record: Measured, waited_ns: Mapping[int, int]) -> str | None:

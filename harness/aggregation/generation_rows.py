@@ -14,6 +14,7 @@ from typing import Any
 from harness.aggregation import admission, flags, flags_host, grades
 from harness.aggregation import usage as utilisation
 from harness.aggregation.admission import References
+from harness.aggregation.causes import with_causes
 from harness.aggregation.checks import (
     MAX_REPEAT_RATIO,
     REPEAT_CONFIDENCE,
@@ -328,7 +329,7 @@ def _findings_and_checks(
         *noise,
         *unchecked_findings(checks),
     ]
-    return findings, checks
+    return with_causes(findings), checks
 
 
 def largest_distance(tolerance: Tolerance, rounding: float | None) -> float:
