@@ -24,6 +24,7 @@ from harness.core import units
 from harness.core.schemas import Grade, LoadRow, Row, Status, Summary
 from harness.core.units import MAX_PRINTED_FACTOR, too_wide_to_print
 from harness.reporting import ranking
+from harness.reporting.csv_identity import sound_rows
 from harness.reporting.load_groups import is_sound
 from harness.reporting.prose import boundaries
 from harness.reporting.prose.conditions import (
@@ -174,6 +175,7 @@ def first_page(summary: Summary, details: str, headings: Sequence[str], charts: 
         load_answer(summary),
         images,
         case_table(summary),
+        energy_text(summary),
         scaling_table(summary),
         neighbours_table(summary),
         *generation_first(summary),
@@ -358,6 +360,12 @@ def case_table(summary: Summary) -> str:
     if ranking.DOUBT in text:
         notes += f" {ranking.DOUBT_MEANS}"
     return f"{text}\n\n{notes}"
+
+
+def energy_text(summary: Summary) -> str:
+    """That rows have energy, which is in the details; empty without any."""
+    metered = sum(row.case_id in summary.energies for row in sound_rows(summary))
+    return f"Energy by the GPU's counter, of {units.count(metered, 'row')}: in the details." if metered else ""
 
 
 def _has_files(summary: Summary, rows: Sequence[Row]) -> bool:
