@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from harness.aggregation import batch_times
-from harness.aggregation.causes import MACHINE, SCATTER
+from harness.aggregation.causes import BESIDES, MACHINE, SCATTER
 from harness.aggregation.grades import RANKED, Finding, finding, names_of
 from harness.core.schemas import (
     FIXED_WHEN_TRACED,
@@ -337,7 +337,7 @@ def unsteady_rounds(records: Sequence[TimedRecord]) -> list[Finding]:
     detail = f"warm-up ended before three windows agreed in {len(unsteady)} of {len(records)} rounds"
     remedy = "Close other programs, or raise `measurement.warmup_max_s`; `make run FORCE=1` measures again."
     # The headline is the median of the rounds: a minority of restless rounds cannot move it far.
-    return [finding("C" if 2 * len(unsteady) >= len(records) else "B", "NOT_WARMED_UP", detail, remedy, MACHINE)]
+    return [finding("C" if 2 * len(unsteady) >= len(records) else "B", "NOT_WARMED_UP", detail, remedy, BESIDES)]
 
 
 def _intervals(records: Sequence[Measured], latency: Latency, target: float) -> list[Finding]:
@@ -355,7 +355,7 @@ def _within_a_process(records: Sequence[Measured], target: float) -> list[Findin
     reached = f"at {_width(max(known), target)}" if known else "with too few blocks for an interval"
     rounds = f"{len(wide)} of {len(records)} rounds"
     detail = f"{stopped} in {rounds}, {reached} within one process (goal ±{target:.1%})"
-    return [finding("B", "NOT_CONVERGED", detail, f"Close other programs, or raise {remedy}.", MACHINE)]
+    return [finding("B", "NOT_CONVERGED", detail, f"Close other programs, or raise {remedy}.", BESIDES)]
 
 
 def _stopped(stops: Set[str]) -> tuple[str, str]:

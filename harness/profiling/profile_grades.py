@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from harness.aggregation import flags_host
-from harness.aggregation.causes import MACHINE, with_causes
+from harness.aggregation.causes import BESIDES, with_causes
 from harness.aggregation.grades import RANKED, Finding, finding, grade
 from harness.aggregation.usage import timed_usage
 from harness.core.schemas import Environment, Flag, Grade, Usage
@@ -123,7 +123,7 @@ def _unsteady(parts: PartsProfile) -> list[Finding]:
         f"after {len(parts.ratios)} repeats the parts sum to {last} of the plain latency, in the repeat before to "
         f"{before}: more than {STEADY_TOLERANCE:.0%} apart"
     )
-    return [finding("C", "NOT_WARMED_UP", detail, f"Stop what else runs on this machine, then {_AGAIN}.", MACHINE)]
+    return [finding("C", "NOT_WARMED_UP", detail, f"Stop what else runs on this machine, then {_AGAIN}.", BESIDES)]
 
 
 def _unchecked(unmade: Mapping[str, str]) -> list[Finding]:

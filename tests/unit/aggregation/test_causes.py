@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harness.aggregation.causes import HELD_BACK, MACHINE, SCATTER, with_causes
+from harness.aggregation.causes import BESIDES, HELD_BACK, MACHINE, SCATTER, with_causes
 from harness.aggregation.checks import RULES
 from harness.aggregation.grades import Finding, finding
 from harness.reporting.tables.validity_tables import MEANINGS
@@ -35,11 +35,18 @@ def test_a_quota_explains_why_threads_wait_and_wrong_outputs_are_never_explained
     assert (shown["CPU_QUOTA"], shown["PARITY_FAIL"]) == ("Raise it.", "Compare the outputs.")
 
 
+def test_a_remedy_that_closes_other_programs_names_only_what_that_does_not_mend() -> None:
+    wide = finding("B", "NOT_CONVERGED", "", "Close other programs.", BESIDES)
+    assert remedies(wide, STARVED)["NOT_CONVERGED"] == "Close other programs."
+    stolen = finding("C", "STEAL", "", "")
+    assert remedies(wide, stolen)["NOT_CONVERGED"] == "STEAL may explain it: begin there. Close other programs."
+
+
 def test_the_grade_does_not_change() -> None:
     assert [found.caps_at for found in with_causes([LAZY, STARVED])] == ["C", "C"]
 
 
-@pytest.mark.parametrize("group", [MACHINE, SCATTER, HELD_BACK])
+@pytest.mark.parametrize("group", [MACHINE, SCATTER, HELD_BACK, BESIDES])
 def test_causes_are_flags(group: frozenset[str]) -> None:
     assert group <= set(MEANINGS)
     assert not any(rule.name in rule.causes for rule in RULES)
