@@ -35,7 +35,7 @@ def test_a_quota_explains_why_threads_wait_and_wrong_outputs_are_never_explained
     assert (shown["CPU_QUOTA"], shown["PARITY_FAIL"]) == ("Raise it.", "Compare the outputs.")
 
 
-def test_a_remedy_that_closes_other_programs_names_only_what_that_does_not_mend() -> None:
+def test_a_remedy_that_closes_other_programs_names_only_other_causes() -> None:
     wide = finding("B", "NOT_CONVERGED", "", "Close other programs.", BESIDES)
     assert remedies(wide, STARVED)["NOT_CONVERGED"] == "Close other programs."
     stolen = finding("C", "STEAL", "", "")
