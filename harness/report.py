@@ -38,7 +38,7 @@ from harness.reporting import ranking
 from harness.reporting.charts import selection
 from harness.reporting.charts.selection import Chart
 from harness.reporting.details import document
-from harness.reporting.first_page import answer, certainty_text, first_page, terminal_answer
+from harness.reporting.first_page import answer, certainty_text, first_page, terminal_answer, title
 from harness.reporting.html.by_model import certainty_text as how_sure_of_all
 from harness.reporting.html.by_model import model_part, models_details, models_page, models_report
 from harness.reporting.html.comparison_section import is_about
@@ -183,8 +183,8 @@ def _opening(summary: Summary, place: _Place) -> str:
     """Heading and first paragraphs of the details."""
     if place.report == place.details:
         return section(summary.title, answer(summary), level=1)
-    back = f"The answers and the table of all cases are in [{place.report.name}]({place.report.name})."
-    return section(f"{summary.title}: details", back, level=1)
+    back = f"The answers are in [{place.report.name}]({place.report.name})."
+    return section(f"{title(summary)}: details", back, level=1)
 
 
 def _run_summary(results: Results) -> tuple[Summary, _Place]:

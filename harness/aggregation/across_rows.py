@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import pairwise
 
+from harness.aggregation.causes import MACHINE
 from harness.aggregation.flags import GroupKey, is_calibration, medians_by_round
 from harness.aggregation.grades import Finding, finding
 from harness.aggregation.roofline import JudgedRoofline, batch_series, rooflines
@@ -181,4 +182,4 @@ def _finding(row: Row, larger: Row) -> Finding:
         f"{duration(larger.latency_ns.median)}"
     )
     remedy = f"Use batch {larger.batch_size} with padding if this lasts; `make run FORCE=1` shows whether it does."
-    return finding("B", "NONMONOTONE", detail, remedy)
+    return finding("B", "NONMONOTONE", detail, remedy, MACHINE)

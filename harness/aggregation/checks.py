@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from harness.aggregation import batch_times, flags, flags_gpu, flags_host
 from harness.aggregation.batch_times import batch_ns
+from harness.aggregation.causes import HELD_BACK, MACHINE
 from harness.aggregation.flags_host import (
     Judge,
     Round,
@@ -66,7 +67,8 @@ class RoundCheck:
     """A check of single rounds.
 
     applies: whether it applies to rounds of this kind. Rows of backends that compute nothing have no checks.
-    unmade: why it could not be made in a round. hit: its finding there; None as well where it was not made.
+    unmade: why it could not be made in a round. hit: its finding there; None as well where it was not made. causes: as
+    of a Finding.
     """
 
     name: str
@@ -74,6 +76,7 @@ class RoundCheck:
     unmade: Judge
     hit: Judge
     remedy: str = ""
+    causes: frozenset[str] = frozenset()
 
 
 def _always(_kind: _Kind) -> bool:
@@ -165,14 +168,14 @@ RULES: tuple[RoundCheck, ...] = (
     RoundCheck(
         "MAJOR_FAULTS", _always, needs_usage(lambda _usage: None), by_usage(flags_host.paging), flags_host.PAGED
     ),
-    RoundCheck("STARVED", _always, flags_host.starved_unmade, flags_host.starved, flags_host.STARVED),
+    RoundCheck("STARVED", _always, flags_host.starved_unmade, flags_host.starved, flags_host.STARVED, HELD_BACK),
     # The GPU decides how fast its row is, whatever host threads do besides the thread that submits.
     RoundCheck("THREADS", _off_gpu, flags_host.cpu_use_unmade, flags_host.threads, flags_host.THREADS),
     RoundCheck(
         "AFFINITY_CHANGED", _always, flags_host.cpu_use_unmade, flags_host.allowance_changed, flags_host.CHANGED
     ),
     STOPPED,
-    RoundCheck("SAMPLES_MISMATCH", _always, _always_made, by_usage(flags_host.other_clock), flags_host.CLOCKS),
+    RoundCheck("SAMPLES_MISMATCH", _always, _always_made, by_usage(flags_host.other_clock), flags_host.CLOCKS, MACHINE),
     RoundCheck("LONG_ITERATIONS", _always, _always_made, _elsewhere),
 )
 """Every check of rounds. A name that appears twice is one check with two parts."""
@@ -275,7 +278,7 @@ def _rounds_finding(rule: RoundCheck, rounds: Sequence[Round], unmade: Sequence[
     caps_at = cap_of_rounds(len(hit) + unknown, len(rounds))
     number, detail = next(iter(hit.items()))
     where = f"round {number}" if len(hit) == 1 else f"{len(hit)} of {len(rounds)} rounds, the first of them"
-    return [finding(caps_at, rule.name, f"{where}: {detail}", rule.remedy)]
+    return [finding(caps_at, rule.name, f"{where}: {detail}", rule.remedy, rule.causes)]
 
 
 def _unwatched(rounds: Sequence[Round]) -> list[Finding]:
@@ -422,7 +425,7 @@ def _repeats(case: Case, records: Sequence[Measured], interval: Interval | None)
             f"the same inputs ({len(slower)} of {len(records)} rounds, the first of them {number})"
         )
         remedy = f"{case.backend} does less while it is timed than while it is checked: it must compute every pass."
-        return [finding("C", REPEATS, detail, remedy)]
+        return [finding("C", REPEATS, detail, remedy, MACHINE)]
     if interval is None or interval.low <= MAX_REPEAT_RATIO:
         return []
     pairs = sum(len(repeats.fresh_ns) for repeats in made)
@@ -504,7 +507,7 @@ def _outputs(case: Case, records: Sequence[Measured]) -> list[Finding]:
     remedy = f"infer() and synchronize() of {case.backend} must do all of the work: outputs() may only copy its result."
     if hit:
         detail = f"{hit[0]} ({len(hit)} of {len(timed)} rounds)"
-        return [finding(cap_of_rounds(len(hit), len(timed)), OUTPUTS, detail, remedy)]
+        return [finding(cap_of_rounds(len(hit), len(timed)), OUTPUTS, detail, remedy, MACHINE)]
     calls = sum(len(time.outputs_ns) for _, time in timed)
     lazy = sum(_lazy_calls(time, batch_ns(record), case.device) for record, time in timed)
     if lazy < LEAST_LAZY_CALLS or lazy <= MAX_LAZY_CALLS * calls:
@@ -512,7 +515,7 @@ def _outputs(case: Case, records: Sequence[Measured]) -> list[Finding]:
     detail = (
         f"{lazy} of {calls} calls of outputs() took more than half a pass longer than copying: work was left to them"
     )
-    return [finding("C", OUTPUTS, detail, remedy)]
+    return [finding("C", OUTPUTS, detail, remedy, MACHINE)]
 
 
 def lazy_outputs(time: OutputsTime, usual_ns: float, device: Device) -> str | None:

@@ -15,6 +15,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from harness.aggregation import batch_times
+from harness.aggregation.causes import BESIDES, MACHINE, SCATTER
 from harness.aggregation.grades import RANKED, Finding, finding, names_of
 from harness.core.schemas import (
     FIXED_WHEN_TRACED,
@@ -64,6 +65,9 @@ CALIBRATION = "CALIBRATION"
 
 UNCERTAIN = "UNCERTAIN"
 """Name of the flag on rows whose processes differ too much to rank them."""
+
+PARITY_UNCHECKED = "PARITY_UNCHECKED"
+"""Name of the flag on rows whose outputs no comparison has shown to be right."""
 
 
 @dataclass(frozen=True)
@@ -169,8 +173,7 @@ def _new_answers(case: Case, records: Sequence[Measured], parity: Parity, tolera
 def _parity(case: Case, parity: Parity | None, records: Sequence[Measured], checks: Criteria) -> list[Finding]:
     compared = [part for record in records for part in (record.parity_before, record.parity_timed)]
     if parity is None or not all(part is not None and part.samples for part in compared):
-        detail = "outputs before or during timing were not compared with the reference in every round"
-        return [finding("C", "PARITY_UNCHECKED", detail, f"Export `{case.model}` again, then run it again.")]
+        return [finding("C", PARITY_UNCHECKED, NOT_COMPARED, f"Export `{case.model}` again, then run it again.")]
     if parity.nonfinite:
         detail = (
             f"{parity.nonfinite} output values are NaN, or infinite where the reference is not or the other way round"
@@ -179,16 +182,17 @@ def _parity(case: Case, parity: Parity | None, records: Sequence[Measured], chec
         return [finding("F", "NONFINITE", detail, remedy)]
     if checks.tolerance is None:
         detail = f"the plan has no tolerance for {case.precision}, so it is unknown how far outputs may be off"
-        return [finding("C", "PARITY_UNCHECKED", detail, f"Add `gates.{case.precision}` to the configuration.")]
+        return [finding("C", PARITY_UNCHECKED, detail, f"Add `gates.{case.precision}` to the configuration.")]
     findings = beyond_tolerance(case, parity, checks.tolerance, checks.judge_top1)
     findings = findings or _new_answers(case, records, parity, checks.tolerance)
     if not findings and answers_alike(case, checks):
         remedy = "Give inputs with different answers (INPUTS=<file>.npz), or return the numbers that they come from."
-        return [finding("C", "PARITY_UNCHECKED", ALIKE, remedy)]
+        return [finding("C", PARITY_UNCHECKED, ALIKE, remedy)]
     fixed = next(filter(None, (record.placement.settings.get(FIXED_WHEN_TRACED) for record in records)), None)
     return findings if fixed is None else [_because(case, problem, str(fixed)) for problem in findings]
 
 
+NOT_COMPARED = "outputs before or during timing were not compared with the reference in every round"
 ALIKE = "an output is the same for all inputs within the tolerance: a wrong answer would pass for a right one"
 
 
@@ -333,7 +337,7 @@ def unsteady_rounds(records: Sequence[TimedRecord]) -> list[Finding]:
     detail = f"warm-up ended before three windows agreed in {len(unsteady)} of {len(records)} rounds"
     remedy = "Close other programs, or raise `measurement.warmup_max_s`; `make run FORCE=1` measures again."
     # The headline is the median of the rounds: a minority of restless rounds cannot move it far.
-    return [finding("C" if 2 * len(unsteady) >= len(records) else "B", "NOT_WARMED_UP", detail, remedy)]
+    return [finding("C" if 2 * len(unsteady) >= len(records) else "B", "NOT_WARMED_UP", detail, remedy, BESIDES)]
 
 
 def _intervals(records: Sequence[Measured], latency: Latency, target: float) -> list[Finding]:
@@ -348,10 +352,10 @@ def _within_a_process(records: Sequence[Measured], target: float) -> list[Findin
     wide = [width for _, width in hit]
     stopped, remedy = _stopped({record.stop for record, _ in hit})
     known = [width for width in wide if width is not None]
-    reached = f"at {_width(max(known))}" if known else "with too few blocks for an interval"
+    reached = f"at {_width(max(known), target)}" if known else "with too few blocks for an interval"
     rounds = f"{len(wide)} of {len(records)} rounds"
     detail = f"{stopped} in {rounds}, {reached} within one process (goal ±{target:.1%})"
-    return [finding("B", "NOT_CONVERGED", detail, f"Close other programs, or raise {remedy}.")]
+    return [finding("B", "NOT_CONVERGED", detail, f"Close other programs, or raise {remedy}.", BESIDES)]
 
 
 def _stopped(stops: Set[str]) -> tuple[str, str]:
@@ -376,19 +380,22 @@ def interval_findings(latency: Latency) -> list[Finding]:
     remedy = f"Close other programs, or measure more rounds: `make bench ROUNDS={more}`."
     if latency.ci95 is None:
         detail = f"{latency.rounds} processes differ so far that no interval can be given"
-        return [finding("C", UNCERTAIN, detail, remedy)]
+        return [finding("C", UNCERTAIN, detail, remedy, SCATTER)]
     half = estimators.relative_interval_half_width(latency.ci95, latency.median)
-    width = f"the 95% interval over {latency.rounds} processes is {_width(half)}"
-    if half > MAX_RANKED_HALF_WIDTH:
-        return [finding("C", UNCERTAIN, f"{width}, more than ±{MAX_RANKED_HALF_WIDTH:.0%}", remedy)]
-    if half > MAX_INTERVAL_HALF_WIDTH:
-        return [finding("B", "WIDE_INTERVAL", f"{width}, more than ±{MAX_INTERVAL_HALF_WIDTH:.0%}", remedy)]
-    return []
+    if half <= MAX_INTERVAL_HALF_WIDTH:
+        return []
+    wide = half > MAX_RANKED_HALF_WIDTH
+    limit = MAX_RANKED_HALF_WIDTH if wide else MAX_INTERVAL_HALF_WIDTH
+    detail = f"the 95% interval over {latency.rounds} processes is {_width(half, limit)}, ±{limit:.0%} allowed"
+    return [finding("C" if wide else "B", UNCERTAIN if wide else "WIDE_INTERVAL", detail, remedy, SCATTER)]
 
 
-def _width(half: float) -> str:
+def _width(half: float, limit: float) -> str:
+    """A half-width above a limit, never rounded to it."""
     # Two processes far apart give widths of many thousand per cent: their digits mean nothing.
-    return f"±{half:.1%}" if half <= MAX_PRINTED_FACTOR - 1 else f"beyond ±{MAX_PRINTED_FACTOR - 1:.0%}"
+    if half > MAX_PRINTED_FACTOR - 1:
+        return f"more than ±{MAX_PRINTED_FACTOR - 1:.0%}"
+    return f"±{half:.1%}" if round(half, 3) > limit else f"±{math.ceil(half * 1000) / 1000:.1%}"
 
 
 def _timer(records: Sequence[Measured], latency: Latency) -> list[Finding]:
@@ -409,7 +416,7 @@ def round_drift(latency: Latency) -> list[Finding]:
         return []
     detail = f"over the rounds the medians went {'up' if change > 0 else 'down'}, by {change:+.1%} in all"
     remedy = "Let the machine cool down or warm up to a constant clock, then `make run FORCE=1`."
-    return [finding("C", "DRIFT", detail, remedy)]
+    return [finding("C", "DRIFT", detail, remedy, MACHINE)]
 
 
 def speed_groups(latency: Latency) -> list[Finding]:
@@ -426,7 +433,7 @@ def speed_groups(latency: Latency) -> list[Finding]:
         "Read both speeds instead of the median, which is one of them or lies between; look for what differs between "
         "processes (placement of memory and threads, the clock), and measure more rounds: `make bench ROUNDS=10`."
     )
-    return [finding("A", "TWO_SPEEDS", detail, remedy)]
+    return [finding("A", "TWO_SPEEDS", detail, remedy, MACHINE)]
 
 
 def compile_cached(records: Sequence[TimedRecord]) -> list[Finding]:
@@ -499,6 +506,12 @@ def status_text(row: Row | GenerationRow) -> str:
 def grade_text(row: Row | GenerationRow) -> str:
     """The grade of a row and its flags: `grade C: NOT_CONVERGED, STEAL`."""
     return f"grade {row.grade}: {', '.join(names_of(row.flags))}"
+
+
+def is_accuracy_known(row: Row) -> bool:
+    """Whether the row's distance from the reference shows its accuracy, also where no tolerance judges it."""
+    unknown = any(flag.name == PARITY_UNCHECKED and flag.detail in (NOT_COMPARED, ALIKE) for flag in row.flags)
+    return row.parity is not None and not unknown
 
 
 def is_calibration(row: Row | GenerationRow) -> bool:
@@ -590,7 +603,7 @@ def mismatch(case: Case, records: Sequence[Measured], waited_ns: Mapping[int, in
         return []
     number, detail = next(iter(reasons.items()))
     caps_at: Grade = "F" if over else "C"
-    return [finding(caps_at, "SAMPLES_MISMATCH", f"round {number}: {detail}", _REPEAT)]
+    return [finding(caps_at, "SAMPLES_MISMATCH", f"round {number}: {detail}", _REPEAT, _lost_time(caps_at))]
 
 
 def long_iterations(records: Sequence[TimedRecord]) -> list[Finding]:
@@ -605,7 +618,12 @@ def long_iterations(records: Sequence[TimedRecord]) -> list[Finding]:
     what = f"{count} iterations of more than {_limit(records)} times the median took {share:.0%} of the time"
     where = f"round {number}" if len(hit) == 1 else f"{len(hit)} of {len(records)} rounds, the worst of them {number}"
     remedy = "See whether it compiles, allocates or waits now and then (`make profile`); a median does not show that."
-    return [finding(caps_at, "LONG_ITERATIONS", f"{where}: {what}, {MAX_LONG_SHARE:.0%} allowed", remedy)]
+    return [finding(caps_at, "LONG_ITERATIONS", f"{where}: {what}, {MAX_LONG_SHARE:.0%} allowed", remedy, MACHINE)]
+
+
+def _lost_time(caps_at: Grade) -> frozenset[str]:
+    """What may explain time that samples leave out (C); nothing makes them longer than the time that passed (F)."""
+    return frozenset() if caps_at == "F" else MACHINE
 
 
 def longest_ns(record: TimedRecord) -> int:
@@ -665,7 +683,7 @@ def requests_mismatch(records: Sequence[Generated], waited_ns: Mapping[int, int]
     if not reasons:
         return []
     number, (caps_at, detail) = min(reasons.items(), key=lambda entry: entry[1][0] != "F")
-    return [finding(caps_at, "SAMPLES_MISMATCH", f"round {number}: {detail}", _REPEAT)]
+    return [finding(caps_at, "SAMPLES_MISMATCH", f"round {number}: {detail}", _REPEAT, _lost_time(caps_at))]
 
 
 def _uncovered(record: Measured, waited_ns: Mapping[int, int]) -> str | None:

@@ -14,6 +14,7 @@ from typing import Any
 from harness.aggregation import admission, flags, flags_host, grades
 from harness.aggregation import usage as utilisation
 from harness.aggregation.admission import References
+from harness.aggregation.causes import with_causes
 from harness.aggregation.checks import (
     MAX_REPEAT_RATIO,
     REPEAT_CONFIDENCE,
@@ -328,7 +329,7 @@ def _findings_and_checks(
         *noise,
         *unchecked_findings(checks),
     ]
-    return findings, checks
+    return with_causes(findings), checks
 
 
 def largest_distance(tolerance: Tolerance, rounding: float | None) -> float:
@@ -347,13 +348,13 @@ def token_findings(
     prompts; None where it was not measured."""
     if parity is None or not parity.steps:
         detail = "the tokens were not compared with fp32 eager"
-        return [finding("C", "PARITY_UNCHECKED", detail, f"Export `{case.model}` again, then generate again.")]
+        return [finding("C", flags.PARITY_UNCHECKED, detail, f"Export `{case.model}` again, then generate again.")]
     if parity.nonfinite:
         detail = f"{parity.nonfinite} logits are not finite"
         return [finding("F", "NONFINITE", detail, f"Use a wider precision than {case.precision} for `{case.model}`.")]
     if tolerance is None:
         detail = f"the plan has no tolerance for {case.precision}"
-        return [finding("C", "PARITY_UNCHECKED", detail, f"Add `gates.{case.precision}` to the configuration.")]
+        return [finding("C", flags.PARITY_UNCHECKED, detail, f"Add `gates.{case.precision}` to the configuration.")]
     findings = []
     allowed = largest_distance(tolerance, rounding)
     if parity.relative_l2 is not None and parity.relative_l2 > allowed:

@@ -24,15 +24,19 @@ RANKED: frozenset[Grade] = frozenset({"A", "B"})
 
 @dataclass(frozen=True)
 class Finding:
-    """A flag, and the best grade that a row with it can have (A: a note, costs no grade)."""
+    """A flag, and the best grade that a row with it can have (A: a note, costs no grade).
+
+    causes: names of flags that may explain this one where the row has them, in place of what its remedy names.
+    """
 
     caps_at: Grade
     flag: Flag
+    causes: frozenset[str] = frozenset()
 
 
-def finding(caps_at: Grade, name: str, detail: str, remedy: str) -> Finding:
+def finding(caps_at: Grade, name: str, detail: str, remedy: str, causes: frozenset[str] = frozenset()) -> Finding:
     """A Finding with its Flag."""
-    return Finding(caps_at, Flag(name=name, detail=detail, remedy=remedy, caps_at=caps_at))
+    return Finding(caps_at, Flag(name=name, detail=detail, remedy=remedy, caps_at=caps_at), causes)
 
 
 def names_of(flags: Iterable[Flag]) -> list[str]:

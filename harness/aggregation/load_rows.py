@@ -658,7 +658,7 @@ def _wrong_tokens(
     if not load.generates_here or criteria.calibration:
         return None
     flagged = [finding.flag for finding in token_findings(load, parity, criteria.tolerance, rounding)]
-    return next((flag.detail for flag in flagged if flag.caps_at == "F" or flag.name == "PARITY_UNCHECKED"), None)
+    return next((flag.detail for flag in flagged if flag.caps_at == "F" or flag.name == flags.PARITY_UNCHECKED), None)
 
 
 LEAST_COMPARED = 8

@@ -11,6 +11,7 @@ from harness.aggregation import batch_times, flags, grades, more_rounds
 from harness.aggregation import (
     usage as utilisation,
 )
+from harness.aggregation.causes import with_causes
 from harness.aggregation.checks import (
     check_rounds,
     check_work,
@@ -222,7 +223,7 @@ def grade_of(draft: Draft, context: Context) -> Grade | None:
 def _findings(draft: Draft, context: Context) -> list[Finding]:
     checks = {**draft.checks, **context.checks}
     slower = [] if context.slower is None else [context.slower]
-    return [*draft.findings, *context.findings, *unchecked_findings(checks), *slower]
+    return with_causes([*draft.findings, *context.findings, *unchecked_findings(checks), *slower])
 
 
 def draft_of(case: Case, kind: Kind, records: CaseRecords, settings: Measurement, checks: Criteria) -> Draft:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 
 from harness.core.schemas import ComparedRow, SelfTestRow, Summary
+from harness.statistics.binomial import upper_limit
 from harness.statistics.estimators import median
 
 MAX_BIAS = 0.01
@@ -68,20 +69,11 @@ def missed_count(rows: Iterable[ComparedRow]) -> tuple[int, int]:
 def excluded_rate(wrong: int, trials: int) -> float:
     """The rate of wrong verdicts above which the trials exclude every rate, at CONFIDENCE; 1 where they exclude none.
 
-    The one-sided upper bound of Clopper and Pearson (Biometrika 26(4), 1934): at this rate, at most `wrong` of so many
-    verdicts are wrong in 5% of cases. Exact, by bisection; without a wrong verdict it is 1 - 0.05^(1 / trials).
+    At this rate, at most `wrong` of so many verdicts are wrong in 5% of cases.
     """
-    low, high = 0.0, 1.0
-    while trials > wrong and low < (middle := (low + high) / 2) < high:
-        low, high = (middle, high) if _probability_at_most(wrong, trials, middle) > 1 - CONFIDENCE else (low, middle)
-    return high
+    return upper_limit(wrong, trials, CONFIDENCE)
 
 
 def trials_for(rate: float) -> int:
     """Smallest number of trials that exclude a rate if none is wrong: 29 for 10%, 59 for 5%."""
     return math.ceil(math.log(1 - CONFIDENCE) / math.log1p(-rate))
-
-
-def _probability_at_most(wrong: int, trials: int, rate: float) -> float:
-    """P[Binomial(trials, rate) <= wrong]."""
-    return math.fsum(math.comb(trials, k) * rate**k * (1 - rate) ** (trials - k) for k in range(wrong + 1))

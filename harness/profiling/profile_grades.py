@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from harness.aggregation import flags_host
+from harness.aggregation.causes import BESIDES, with_causes
 from harness.aggregation.grades import RANKED, Finding, finding, grade
 from harness.aggregation.usage import timed_usage
 from harness.core.schemas import Environment, Flag, Grade, Usage
@@ -75,7 +76,7 @@ def graded_profile(
     else:
         hits, unmade = flags_host.profile_findings(window, threads, on_gpu, environment)
         findings += [*map(_profile_finding, hits), *_unchecked(unmade)]
-    flags = tuple(entry.flag for entry in findings)
+    flags = tuple(entry.flag for entry in with_causes(findings))
     return parts.model_copy(update={"usage": window, "grade": grade(findings), "flags": flags})
 
 
@@ -122,7 +123,7 @@ def _unsteady(parts: PartsProfile) -> list[Finding]:
         f"after {len(parts.ratios)} repeats the parts sum to {last} of the plain latency, in the repeat before to "
         f"{before}: more than {STEADY_TOLERANCE:.0%} apart"
     )
-    return [finding("C", "NOT_WARMED_UP", detail, f"Stop what else runs on this machine, then {_AGAIN}.")]
+    return [finding("C", "NOT_WARMED_UP", detail, f"Stop what else runs on this machine, then {_AGAIN}.", BESIDES)]
 
 
 def _unchecked(unmade: Mapping[str, str]) -> list[Finding]:

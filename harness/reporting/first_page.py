@@ -17,12 +17,14 @@ from typing import Any
 from harness.aggregation.flags import (
     MAX_INTERVAL_HALF_WIDTH,
     MAX_RANKED_HALF_WIDTH,
+    is_accuracy_known,
     median_ns,
 )
 from harness.core import units
 from harness.core.schemas import Grade, LoadRow, Row, Status, Summary
 from harness.core.units import MAX_PRINTED_FACTOR, too_wide_to_print
 from harness.reporting import ranking
+from harness.reporting.csv_identity import sound_rows
 from harness.reporting.load_groups import is_sound
 from harness.reporting.prose import boundaries
 from harness.reporting.prose.conditions import (
@@ -65,6 +67,9 @@ FULL = "fp32"
 MAX_SAME_DISTANCE = 1e-4
 """… up to this relative L2 distance, its default tolerance. A configuration may have a wider one."""
 
+NOT_CHECKED = "accuracy not checked"
+"""In place of a loss of accuracy that is not known."""
+
 SHOWN: Mapping[str, str] = {"torch-eager": "PyTorch eager"}
 """Header of the baseline's column, by backend."""
 
@@ -87,14 +92,14 @@ class Choice:
     """The fastest of some rows of one shape.
 
     rows: the fastest, or every ranked row that may be as fast (ranking.contenders). flagged: rows of grade C that may
-    be as fast. clear: the intervals of all other rows lie above that of the fastest. others: all rows but the first.
-    apart: ranked rows were not all measured in turn.
+    be as fast. clear: the intervals of all other rows lie above that of the fastest. others: the grades of all rows but
+    one of the fastest. apart: ranked rows were not all measured in turn.
     """
 
     rows: tuple[Row, ...]
     flagged: tuple[Row, ...]
     clear: bool
-    others: int
+    others: tuple[Grade, ...]
     apart: bool = False
 
     @property
@@ -112,6 +117,11 @@ class Choice:
             return False
         latency = self.rows[0].latency_ns
         return latency is not None and latency.ci95 is None
+
+    @property
+    def has_rivals(self) -> bool:
+        """Whether there is a decision to make: at least two rows are not void."""
+        return any(grade != "F" for grade in self.others)
 
 
 @dataclass(frozen=True)
@@ -132,7 +142,8 @@ class ModelAnswer:
     @property
     def is_same(self) -> bool:
         """True where no lower precision may be faster."""
-        return (self.same.rows, self.same.flagged) == (self.fastest.rows, self.fastest.flagged)
+        same, fastest = self.same, self.fastest
+        return bool(fastest.named) and (same.rows, same.flagged) == (fastest.rows, fastest.flagged)
 
 
 @dataclass(frozen=True)
@@ -164,6 +175,7 @@ def first_page(summary: Summary, details: str, headings: Sequence[str], charts: 
         load_answer(summary),
         images,
         case_table(summary),
+        energy_text(summary),
         scaling_table(summary),
         neighbours_table(summary),
         *generation_first(summary),
@@ -238,7 +250,7 @@ def answer_cells(answer: ModelAnswer) -> list[str]:
         answer.where,
         fastest_in_words(answer.same, backend_and_setting),
         "the same" if answer.is_same else fastest_in_words(answer.fastest, row_name),
-        "nothing" if answer.is_same else accuracy_loss(answer.fastest.named),
+        accuracy_loss(answer.fastest.named) if answer.fastest.named else units.ABSENT,
         _baseline(answer.baseline),
     ]
 
@@ -350,6 +362,12 @@ def case_table(summary: Summary) -> str:
     return f"{text}\n\n{notes}"
 
 
+def energy_text(summary: Summary) -> str:
+    """That rows have energy, which is in the details; empty without any."""
+    metered = sum(row.case_id in summary.energies for row in sound_rows(summary))
+    return f"Energy by the GPU's counter, of {units.count(metered, 'row')}: in the details." if metered else ""
+
+
 def _has_files(summary: Summary, rows: Sequence[Row]) -> bool:
     """Whether a row is of a user's ONNX file, which has no module in PyTorch."""
     return any(row.model in summary.exports and summary.exports[row.model].module is None for row in rows)
@@ -365,13 +383,15 @@ def fastest_in_words(choice: Choice, name: Callable[[Row], str]) -> str:
     first = choice.named[0]
     if choice.clear:
         return f"**{name(first)}** {_time(first)}{_speedup(first)}"
-    if not choice.others:
-        return f"{name(first)} {_time(first)}{_speedup(first)} (only row{', grade C' if choice.flagged else ''})"
+    if not choice.has_rivals:
+        alone = "only valid row" if choice.others else "only row"
+        return f"{name(first)} {_time(first)}{_speedup(first)} ({alone}{', grade C' if choice.flagged else ''})"
     if len(choice.named) == 1 and choice.rows:
         if choice.without_interval:
             why = "lowest median, no interval"
         else:
-            why = "not measured in turn with all others" if choice.apart else "others are grade C or F"
+            worse = joined_words(sorted(set(choice.others)), last="or")
+            why = "not measured in turn with all others" if choice.apart else f"others are grade {worse}"
         return f"{name(first)} {_time(first)}{_speedup(first)} ({why})"
     if not choice.flagged:
         times = dict.fromkeys((_time(first), _time(choice.named[-1])))
@@ -383,7 +403,8 @@ def fastest_in_words(choice: Choice, name: Callable[[Row], str]) -> str:
 def has_same_answers(row: Row) -> bool:
     """Whether a row that is not void has the answers of fp32."""
     distance = None if row.parity is None else row.parity.furthest
-    return row.precision == FULL and (distance is None or distance <= MAX_SAME_DISTANCE)
+    near = distance is None or distance <= MAX_SAME_DISTANCE
+    return row.precision == FULL and near and is_accuracy_known(row)
 
 
 def accuracy_loss(rows: Sequence[Row]) -> str:
@@ -391,6 +412,8 @@ def accuracy_loss(rows: Sequence[Row]) -> str:
     reduced = [row for row in rows if not has_same_answers(row)]
     if not reduced:
         return "nothing"
+    if not all(map(is_accuracy_known, reduced)):
+        return NOT_CHECKED
     agreements = [agreement for row in reduced if (agreement := _top1(row)) is not None]
     cosines = [row.parity.cosine for row in reduced if row.parity and row.parity.cosine is not None]
     if len(agreements) == len(reduced):
@@ -399,7 +422,7 @@ def accuracy_loss(rows: Sequence[Row]) -> str:
     elif len(cosines) == len(reduced):
         text = f"cosine {units.cosine(min(cosines))}"
     else:
-        return "accuracy not checked"
+        return NOT_CHECKED
     return text if len(reduced) == 1 else f"{text} (the least accurate)"
 
 
@@ -407,6 +430,8 @@ def accuracy_text(row: Row) -> str:
     """Agreement with the reference: top-1 of a trained classifier, else the cosine."""
     if row.grade == "F" or row.parity is None:
         return units.ABSENT
+    if not is_accuracy_known(row):
+        return "not checked"
     agreement = _top1(row)
     return f"cosine {units.cosine(row.parity.cosine)}" if agreement is None else f"top-1 {units.percent(agreement)}"
 
@@ -463,14 +488,14 @@ def outcome(exit_code: int, plan_id: str | None, summary: Summary | None) -> str
 
 def _fastest(group: Sequence[Row]) -> dict[str, Any] | None:
     """The fastest row of one shape, and whether others may be as fast; None where no row may be ranked."""
-    contenders = ranking.contenders(group)
-    if not contenders or (latency := contenders[0].latency_ns) is None:
+    choice = _choice(group)
+    if not choice.rows or (latency := choice.rows[0].latency_ns) is None:
         return None
     return {
-        "case_id": contenders[0].case_id,
+        "case_id": choice.rows[0].case_id,
         "median_ms": latency.median / units.MILLISECOND.ns,
-        "grade": contenders[0].grade,
-        "undecided": ranking.winner(group) is None,
+        "grade": choice.rows[0].grade,
+        "undecided": choice.has_rivals and not choice.clear,
     }
 
 
@@ -507,13 +532,10 @@ def _answer(summary: Summary, shape: tuple[int, int], group: Sequence[Row]) -> M
 
 
 def _choice(rows: Sequence[Row]) -> Choice:
-    return Choice(
-        tuple(ranking.contenders(rows)),
-        tuple(ranking.doubtful_leaders(rows)),
-        ranking.winner(rows) is not None,
-        len(rows) - 1,
-        ranking.measured_apart(rows),
-    )
+    contenders, flagged = tuple(ranking.contenders(rows)), tuple(ranking.doubtful_leaders(rows))
+    first = next(iter((*contenders, *flagged)), None)
+    others = tuple(row.grade or "F" for row in rows if row is not first)
+    return Choice(contenders, flagged, ranking.winner(rows) is not None, others, ranking.measured_apart(rows))
 
 
 def _card(answer: ModelAnswer) -> AnswerCard:
@@ -527,7 +549,7 @@ def _card(answer: ModelAnswer) -> AnswerCard:
             answer.where, f"{row_name(winner)} is fastest", ", ".join(filter(None, parts)).replace("**", ""), winner
         )
     words = fastest_in_words(fastest, row_name)
-    undecided = words if fastest.flagged else f"no clear winner: {words}"
+    undecided = words if fastest.flagged or not fastest.has_rivals else f"no clear winner: {words}"
     text = "; ".join(filter(None, (undecided, lost, same)))
     return AnswerCard(answer.where, text.replace("**", ""))
 

@@ -111,3 +111,11 @@ def text_table(columns: Sequence[tuple[str, Align]], rows: Sequence[Sequence[str
 def filled_columns(columns: Iterable[Column[Thing]], rows: Sequence[Thing]) -> list[Column[Thing]]:
     """The columns in which any row has a figure."""
     return [column for column in columns if any(column.cell(row) not in ("", ABSENT) for row in rows)]
+
+
+def explained(columns: Iterable[Column[Any]], explanations: Mapping[str, str]) -> str:
+    """The explanations of columns that are shown. explanations: by the beginning of the header, in order."""
+    headers = [column.header for column in columns]
+    return " ".join(
+        text for beginning, text in explanations.items() if any(header.startswith(beginning) for header in headers)
+    )

@@ -3,7 +3,8 @@ percentile and early stopping, for verdicts that can be compared with LoadGen's 
 
 Latencies of a queue depend on each other: in a run of 2,000 the number over the bound varies 6 to 8 times as much as a
 binomial number, so one run decides nothing. The unit is the run: each has its own schedule and starts with an empty
-queue, and a one-sided t interval over the runs' shares decides.
+queue, and a one-sided t interval over the runs' shares decides. It is never narrower than that of as many independent
+requests, the best case.
 
 LoadGen's definitions: mlcommons/inference, loadgen/early_stopping.cc and results.cc (6.0.17), computed here from the
 binomial distribution. They assume independent latencies, which those of a queue are not (docs/load.md).
@@ -23,6 +24,7 @@ from harness.core.errors import UsageError
 from harness.core.schemas import LatencyBound, LoadVerdict
 from harness.core.schemas.load_record import Bounded
 from harness.core.text import shortened
+from harness.statistics.binomial import probability_at_most, widened
 from harness.statistics.estimators import percentile, t_critical
 
 CONFIDENCE = 0.99
@@ -35,21 +37,9 @@ def loadgen_percentile(latency_ns: ArrayLike, quantile: float) -> float:
     return float(ordered[int(ordered.size * quantile)])
 
 
-def probability_at_most(over: int, requests: int, quantile: float) -> float:
-    """P[Binomial(requests, 1 - quantile) <= over]: how likely so few latencies over the quantile are."""
-    if over >= requests:
-        return 1.0
-    steps = np.arange(1, over + 1, dtype=np.float64)
-    ratios = np.log((requests - steps + 1) / steps) + math.log((1 - quantile) / quantile)
-    terms = np.concatenate([[0.0], np.cumsum(ratios)])
-    largest = float(terms.max())
-    total = largest + math.log(float(np.exp(terms - largest).sum()))
-    return min(1.0, math.exp(total + requests * math.log(quantile)))
-
-
 def is_enough(over: int, requests: int, quantile: float) -> bool:
     """Whether `over` latencies above the bound among `requests` show that the quantile is below it, at CONFIDENCE."""
-    return probability_at_most(over, requests, quantile) <= 1 - CONFIDENCE
+    return probability_at_most(over, requests, 1 - quantile) <= 1 - CONFIDENCE
 
 
 def least_requests(over: int, quantile: float) -> int:
@@ -198,8 +188,8 @@ class Control:
 @dataclass(frozen=True)
 class LoadDecision:
     """The verdict of a load. share: of all requests over the limit, mean over runs, with a control adjusted by it; low,
-    high: its one-sided 99% ends, None with fewer than MIN_RUNS. explained: part of the variance between runs that the
-    control explains, None without one."""
+    high: its one-sided 99% ends, from which the verdict follows, None with fewer than MIN_RUNS. explained: part of the
+    variance between runs that the control explains, None without one."""
 
     verdict: LoadVerdict
     share: float
@@ -220,8 +210,8 @@ def decide(
     PASS: the upper end of the share is at or below the bound's; FAIL: the lower end is above it. The interval is
     Student's t over runs, with a control that of the linear regression on it (S. S. Lavenberg and P. D. Welch, A
     perspective on the use of control variables to increase the efficiency of Monte Carlo simulations, Management
-    Science 27(3), 1981). All runs together must also decide by the binomial distribution, the best case, else runs
-    with equal shares would decide whatever their length: ten runs of five requests, none over the limit.
+    Science 27(3), 1981). It reaches at least as far as the binomial limits of all runs together, the best case, else
+    runs with equal shares would decide whatever their length: ten runs of five requests, none over the limit.
     """
     shares = np.asarray(over, dtype=np.float64) / np.asarray(scheduled, dtype=np.float64)
     share = float(shares.mean())
@@ -229,14 +219,14 @@ def decide(
         return LoadDecision("UNDECIDED" if on_time else "LOAD NOT REACHED", share, None, None)
     share, error, freedom, explained = _estimate(shares, control)
     half = t_critical(freedom, 2 * ONE_SIDED - 1) * error
-    low, high = max(0.0, share - half), min(1.0, share + half)
     requests, count = sum(scheduled), math.ceil(share * sum(scheduled) - 1e-9)
+    low, high = widened(max(0.0, share - half), min(1.0, share + half), count, requests, ONE_SIDED)
     verdict: LoadVerdict = "UNDECIDED"
     if not on_time:
         verdict = "LOAD NOT REACHED"
-    elif high <= bound.allowed and is_enough(count, requests, bound.quantile):
+    elif high <= bound.allowed:
         verdict = "PASS"
-    elif low > bound.allowed and probability_at_most(count - 1, requests, bound.quantile) >= ONE_SIDED:
+    elif low > bound.allowed:
         verdict = "FAIL"
     return LoadDecision(verdict, share, low, high, explained)
 

@@ -44,8 +44,8 @@ from harness.zoo.identity import (
     request_digest,
     versions,
 )
-from harness.zoo.input_files import MIN_SAMPLES, Arrays, write_arrays
-from harness.zoo.inputs.own import with_own_inputs
+from harness.zoo.input_files import Arrays, write_arrays
+from harness.zoo.inputs.own import check_different, with_own_inputs
 from harness.zoo.inputs.preprocessing import prepare_of, samples_in_memory, save_samples
 from harness.zoo.loaded import Inputs, Loaded, Raw, Request, StepTimer, tensor_specs
 from harness.zoo.onnx import int8, torch_to_onnx
@@ -297,13 +297,7 @@ def load_model(job: ExportJob) -> Loaded:
 
 def _real_inputs(job: ExportJob, loaded: Loaded, length: int | None) -> Inputs:
     made = _whole_batches(loaded.make_inputs(job.samples, length), loaded.fixed_batch)
-    count = len(next(iter(made.arrays.values())))
-    rows = {b"".join(np.ascontiguousarray(a[i]).tobytes() for a in made.arrays.values()) for i in range(count)}
-    if len(rows) < min(count, MIN_SAMPLES):
-        raise ExportError(
-            f"Only {len(rows)} of {count} inputs of {job.planned.name} differ, and {MIN_SAMPLES} have to.",
-            f"Give {MIN_SAMPLES} different samples or more: as example inputs, or as INPUTS=<file>.npz.",
-        )
+    check_different(job.planned.name, made.arrays)
     write_arrays(job.folder.inputs(length), made.arrays)
     return made
 

@@ -155,8 +155,9 @@ Scenario = Literal["single-stream", "multi-stream", "server", "offline", "concur
 """MLPerf's four scenarios, and a closed loop with several clients."""
 
 LoadVerdict = Literal["PASS", "FAIL", "UNDECIDED", "LOAD NOT REACHED"]
-"""PASS and FAIL: the share of requests over the bound is below or above the allowed share, one-sided 99% t over
-replications; UNDECIDED: neither is shown; LOAD NOT REACHED: the dispatch delay shows that this load was not offered."""
+"""PASS and FAIL: the share of requests over the bound is below or above the allowed share, by its one-sided 99% ends
+(harness/serving/load_verdict.py); UNDECIDED: neither is shown; LOAD NOT REACHED: the dispatch delay shows that this
+load was not offered."""
 
 LoadGenResult = Literal["VALID", "INVALID"]
 """Of MLPerf LoadGen's rule: its percentile is within the bound, and early stopping has enough requests."""

@@ -121,7 +121,8 @@ def _reading(rows: Sequence[LoadRow], panels: Sequence[LinePanel]) -> str:
         parts.append(f"Arrows: interval wider than ×{WIDEST:g}.")
     if any(knee_of(row) for row in rows):
         parts.append("Star: the knee, the load with the largest rate by mean latency.")
-    parts.append("Goodput: share of all scheduled requests within the bound.")
+    ends = any(point.over_low is not None and not point.judged for row in rows for point in row.points)
+    parts.append(f"Goodput: share of all scheduled requests within the bound{', one-sided 99% ends' if ends else ''}.")
     return " ".join(parts)
 
 

@@ -66,10 +66,10 @@ def _latency_lines(summary: Summary, rows: Sequence[Row]) -> Iterable[str]:
     if any(row.cold_ns for row in rows):
         yield (
             "**cold start**: load + compile + first inference of a new process, without the imports of its "
-            "libraries. **break-even**: batches until the time saved repays what comes on top of the baseline's start, "
-            "export included; its interval is that of the difference of both medians (MOVER), the costs taken as "
-            "measured, and where it is wide its upper end alone is shown (*at most*). *not proven*: these rounds leave "
-            "open that nothing is saved."
+            "libraries. **break-even**: requests, a batch each, until the time saved repays what comes on top of the "
+            "baseline's start, export included; its interval is that of the difference of both medians (MOVER), the "
+            "costs taken as measured, and where it is wide its upper end alone is shown (*at most*). *at once*: "
+            "nothing comes on top. *not proven*: these rounds leave open that nothing is saved."
         )
     yield (
         "**bold**: the fastest of its shape: its interval lies below all others', and no row of grade C reads as fast. "

@@ -63,7 +63,7 @@ def _answer(key: LoadGroup, rows: Sequence[LoadRow]) -> str:
     if promising.peak_pass_per_s is None and (promising.predicted_peak_per_s or 0.0) > highest_load(first) > 0:
         rate = units.significant(promising.predicted_peak_per_s)
         others = f"; not verified: {called[promising.load_id]}, predicted {rate}{others}"
-    cost = f", {units.significant(first.cost_per_million)} per million requests" if first.cost_per_million else ""
+    cost = f", a million requests cost {units.significant(first.cost_per_million)}" if first.cost_per_million else ""
     if key.scenario == "offline":
         rate = f"{units.significant(highest_load(first))} {units.SAMPLE_NAMES[first.kind]}/s offline"
         return f"{group_title(key)}: {name} {rate} (batch {first.max_batch}){cost}{others}"
@@ -147,8 +147,13 @@ def _list_text(lines: Sequence[str]) -> str:
 
 
 def _notes(rows: Sequence[LoadRow]) -> list[str]:
+    """Each note once, after the names of its rows."""
     called = load_names(rows)
-    return [f"{called[row.load_id]}: {note}" for row in rows if is_sound(row) for note in row.notes]
+    names: dict[str, list[str]] = {}
+    for row in ranked_loads(rows):
+        for note in row.notes:
+            names.setdefault(note, []).append(called[row.load_id])
+    return [f"{'; '.join(named)}: {note}" for note, named in names.items()]
 
 
 def rows_without_figures(summary: Summary) -> list[str]:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
-from harness.aggregation.flags import MAX_INTERVAL_HALF_WIDTH, is_calibration, median_ns
+from harness.aggregation.flags import MAX_INTERVAL_HALF_WIDTH, flag_names, is_calibration, median_ns
 from harness.aggregation.more_rounds import MANY_ROUNDS, half_width, rounds_for
 from harness.core import units
 from harness.core.schemas import EngineRecord, ExportRecord, Interval, Precision, Row, Summary
@@ -225,11 +225,10 @@ def backend_choice(group: Candidates) -> Iterator[Recommendation]:
         [*rows, *(row for row in group.flagged if (row.batch_size, row.mode, row.precision) == (1, "sync", precision))]
     )
     if doubtful:
-        names = joined_words([f"{backend_and_setting(row)}, {_latency(row)}" for row in doubtful])
-        flags = joined_words(sorted({flag.name for row in doubtful for flag in row.flags}))
-        be = "is" if len(doubtful) == 1 else "are"
-        text = f"which is fastest at batch 1 in {precision} is open: {names}, may be, and {be} flagged ({flags})."
-        yield group.recommendation("backend", text, tuple(row.case_id for row in doubtful))
+        leading = sorted((*ranking.contenders(rows), *doubtful), key=median_ns)
+        names = joined_words(list(map(_with_flags, leading)), last="or")
+        text = f"which is fastest at batch 1 in {precision} is open: {names}."
+        yield group.recommendation("backend", text, tuple(row.case_id for row in leading))
         return
     fastest = ranking.winner(rows)
     candidates = ranking.contenders(rows)
@@ -291,6 +290,12 @@ def start_up_cost(group: Candidates) -> Iterator[Recommendation]:
     if any(break_even.cached for break_even, _ in shown):
         text += " Cached: a compile cache was warm; what repays a first start is not known."
     yield group.recommendation("start-up cost", text, (first.case_id, *(row.case_id for _, row in shown)))
+
+
+def _with_flags(row: Row) -> str:
+    """The backend with its latency; of a row of grade C also the flags that lower its grade."""
+    flags = f" (grade C: {', '.join(flag_names(row))})" if row.grade == ranking.UNRANKED else ""
+    return f"{backend_and_setting(row)} {_latency(row)}{flags}"
 
 
 def _shared_precision(rows: Sequence[Row]) -> Precision | None:

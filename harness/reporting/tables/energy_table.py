@@ -25,7 +25,7 @@ def energy_table(rows: Sequence[Row], energies: Mapping[str, Energy]) -> Table[R
         for figure in (*ENERGY, *ENERGY_WINDOW)
         if figure.label
     ]
-    how = _method_text(energies[measured[0].case_id])
+    how = _method_text([energies[row.case_id] for row in measured])
     return Table([*case_columns(measured), *shown], measured, how, _missing(len(sound) - len(measured)))
 
 
@@ -54,9 +54,18 @@ def _missing(number: int) -> str:
     return f"Without a figure yet: {units.count(number, 'row')} of this table; `make energy` goes on." if number else ""
 
 
-def _method_text(energy: Energy) -> str:
+def _method_text(energies: Sequence[Energy]) -> str:
+    window = _span_text([f"{energy.window_ns / 1e9:.1f}" for energy in energies])
+    idle = _span_text([f"{energy.idle_w:.0f}" for energy in energies])
+    before = _span_text([f"{energy.idle_ns / 1e9:.0f}" for energy in energies])
+    gpus = ", ".join(dict.fromkeys(energy.gpu for energy in energies))
     return (
-        f"Conditions: {energy.gpu}, back to back in a pass of its own, by the GPU's energy counter over "
-        f"about {energy.window_ns / 1e9:.1f} s a row; {energy.idle_w:.0f} W idle, measured over "
-        f"{energy.idle_ns / 1e9:.0f} s before, are subtracted. The host's own power is not in it."
+        f"Conditions: {gpus}, back to back in a pass of its own, by the GPU's energy counter over {window} s a row; "
+        f"{idle} W idle, measured over {before} s before, are subtracted. The host's own power is not in it."
     )
+
+
+def _span_text(numbers: Sequence[str]) -> str:
+    """`80`, or `79 to 84`."""
+    ends = (min(numbers, key=float), max(numbers, key=float))
+    return " to ".join(dict.fromkeys(ends))

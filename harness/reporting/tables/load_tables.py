@@ -26,7 +26,7 @@ from harness.reporting.load_groups import (
     ranked_loads,
     workers_text,
 )
-from harness.reporting.table import Column, Table, filled_columns, word_column
+from harness.reporting.table import Column, Table, explained, filled_columns, word_column
 from harness.serving.load_verdict import LATE_SHARE
 
 
@@ -78,7 +78,8 @@ def points_table(rows: Sequence[LoadRow]) -> Table[LoadLine] | None:
         Column("goodput/s", lambda line: units.significant(line.point.goodput_per_s)),
         Column("failed", lambda line: str(line.point.failed) if line.point.failed else ABSENT),
     ]
-    return Table(filled_columns(shown, lines), lines, note=_note(lines, server))
+    filled = filled_columns(shown, lines)
+    return Table(filled, lines, note=f"{_note(lines, server)} {explained(filled, _point_notes(lines, server))}")
 
 
 def parts_table(rows: Sequence[LoadRow]) -> Table[LoadLine] | None:
@@ -102,16 +103,21 @@ def parts_table(rows: Sequence[LoadRow]) -> Table[LoadLine] | None:
         Column("p99 / replay", lambda line: units.significant(_figure(line, "load_reality_by_replay_p99"))),
         Column("in the band", _band_text),
     ]
-    looked = any(line.point.unseen_p99_ns is not None for line in lines)
-    unseen = "Unseen: from the last look that did not see the end of a batch to the one that did. " if looked else ""
-    note = (
-        "Queue: scheduled instant to the start of the batch. Dispatch: lateness of a start from idle, or of the thread "
-        f"that issues batches in flight. {unseen}Added: latency "
-        "minus that of the same batches with their recorded compute times and nothing else. Replay: the prediction at "
-        "this load from service times of a closed loop; a ratio above 1 means that the service is slower under load. "
-        "In the band: replications whose p99 is in replay's 90% band."
-    )
-    return Table(filled_columns(shown, lines), lines, note=note)
+    filled = filled_columns(shown, lines)
+    return Table(filled, lines, note=explained(filled, _PARTS))
+
+
+_PARTS = {
+    "scheduled/s": "Scheduled: rate of the drawn schedules.",
+    "queue": "Queue: scheduled instant to the start of the batch.",
+    "dispatch": "Dispatch: lateness of a start from idle, or of the thread that issues batches in flight.",
+    "unseen": "Unseen: from the last look that did not see the end of a batch to the one that did.",
+    "added": "Added: latency minus that of the same batches with their recorded compute times and nothing else.",
+    "p50 / replay": "Replay: the prediction at this load from service times of a closed loop; a ratio above 1 means "
+    "that the service is slower under load.",
+    "in the band": "In the band: replications whose p99 is in replay's 90% band.",
+}
+"""By the beginning of a header."""
 
 
 def point_lines(summary: Summary) -> list[Line]:
@@ -261,54 +267,53 @@ def _useful(point: LoadedPoint) -> str:
     return ABSENT if share is None else f"{share:.0%}"
 
 
-def _tokens_note(lines: Sequence[LoadLine]) -> str:
-    if not any(line.point.tokens for line in lines):
-        return ""
-    return (
-        " TTFT: scheduled instant to the first token; ITL: every time between two tokens of a request; failed requests "
-        "have infinite ones. Useful: tokens asked for of those that the batches computed. Goodput: requests within "
-        "every bound; within an ITL bound is a request with at most the allowed share of its own ITLs over it."
-    )
-
-
 def _band_text(line: LoadLine) -> str:
     return ABSENT if line.point.in_band is None else f"{line.point.in_band} of {line.point.replications}"
 
 
-def _control_note(explained: Sequence[float]) -> str:
-    """On the control variate, where the share of a line is adjusted by it."""
-    if not explained:
-        return ""
-    return (
-        " The luck of the schedules is taken out of this share by replay of each of them (control variate), which "
-        f"explains {median(explained):.0%} of the variance between replications, median of these lines."
+def _point_notes(lines: Sequence[LoadLine], server: bool) -> dict[str, str]:
+    """The explanations of the columns of points_table, by the beginning of the header."""
+    explained_shares = [line.point.over_explained for line in lines if line.point.over_explained is not None]
+    over = (
+        "Over the bound: share of all scheduled requests, with one-sided 99% ends by Student's t over replications, or "
+        "by the binomial limits of all requests where these are further out; PASS where the upper end is within the "
+        "allowed share, FAIL where the lower end is above it."
     )
-
-
-def _loadgen_note(lines: Sequence[LoadLine]) -> str:
-    """On early stopping, where a line has LoadGen's verdict."""
-    if not any(line.point.loadgen for line in lines):
-        return ""
-    return (
-        " LoadGen's rule: its percentile and early stopping, which takes latencies as independent: it is too certain."
-    )
+    if explained_shares:
+        over += (
+            " The luck of the schedules is taken out of this share by replay of each of them (control variate), which "
+            f"explains {median(explained_shares):.0%} of the variance between replications, median of these lines."
+        )
+    several = max(len(line.row.bounds) for line in lines) > 1
+    good = f"within {'every' if several else 'the'} bound, a second of the {'schedule' if server else 'run'}"
+    if any(bound.of == "itl" for line in lines for bound in line.row.bounds):
+        good += "; within an ITL bound is one with at most the allowed share of its own ITLs over it"
+    return {
+        "achieved": "Achieved: completed requests a second, until the last completion.",
+        "p50": "Percentiles: median over replications, with its 95% interval.",
+        "TTFT": "TTFT: scheduled instant to the first token; a failed request has an infinite one.",
+        "ITL": "ITL: every time between two tokens of a request; a failed request has an infinite one.",
+        "useful": "Useful: tokens asked for of those that the batches computed.",
+        "over": over,
+        "LoadGen's rule": "LoadGen's rule: its percentile and early stopping, which takes latencies as independent: it "
+        "is too certain.",
+        "LoadGen's estimate": "LoadGen's estimate: an upper limit of the percentile that it reports.",
+        "goodput": f"Goodput: requests {good}.",
+    }
 
 
 def _note(lines: Sequence[LoadLine], server: bool) -> str:
-    explained = [line.point.over_explained for line in lines if line.point.over_explained is not None]
     counts = sorted({line.point.replications for line in lines})
     requests = [line.point.requests // max(1, line.point.replications) for line in lines]
     runs = f"{units.either(counts, 'replication')} of about {_range_text(min(requests), max(requests))} requests"
     if not server:
         return (
             f"{runs} a line. Latency from the start of a query: a closed loop has no scheduled instants, so it does "
-            "not show queueing. Percentiles: median over replications."
+            "not show queueing."
         )
     return (
         f"{runs} a line, each with a seed of its own and an empty queue at its start. Latency from the scheduled "
-        "instant. Over the bound: share of all scheduled requests, with one-sided 99% ends by Student's t over "
-        "replications; PASS where the upper end is within the allowed share, FAIL where the lower end is above it."
-        f"{_late_note(lines)}{_control_note(explained)}{_loadgen_note(lines)}{_tokens_note(lines)}"
+        f"instant.{_late_note(lines)}"
     )
 
 
@@ -341,7 +346,6 @@ def cheapest_table(rows: Sequence[LoadRow]) -> Table[LoadRow] | None:
     def name(row: LoadRow) -> str:
         return f"**{called[row.load_id]}**" if clear and row is first else called[row.load_id]
 
-    priced = any(row.price_per_hour is not None for row in lines)
     shown: list[Column[LoadRow]] = [
         word_column("backend", name),
         word_column("batching", policy_name),
@@ -353,16 +357,20 @@ def cheapest_table(rows: Sequence[LoadRow]) -> Table[LoadRow] | None:
         Column("per million requests", lambda row: _money(row.cost_per_million)),
         Column("J/request", lambda row: units.significant(row.joules_per_request)),
     ]
-    note = (
-        "Peak: [highest PASS, lowest FAIL] of the measured loads; predicted: replay of the measured service times, "
-        "with its 95% interval. Knee: the load with the largest rate by mean latency. Capacity: all workers always "
-        "busy."
-    )
-    if priced:
-        note += " A million requests at the highest PASS, in the currency of PRICE."
-    if idle := [row.idle_w for row in lines if row.idle_w is not None]:
-        note += f" Energy: the GPU's counter, less {' or '.join(sorted({f'{watts:.0f} W' for watts in idle}))} idle."
-    return Table(filled_columns(shown, lines), lines, note=note)
+    idle = sorted({f"{row.idle_w:.0f} W" for row in lines if row.idle_w is not None})
+    notes = _PEAKS | {"J/request": f"Energy: the GPU's counter, less {' or '.join(idle)} idle."}
+    filled = filled_columns(shown, lines)
+    return Table(filled, lines, note=explained(filled, notes))
+
+
+_PEAKS = {
+    "peak/s": "Peak: [highest PASS, lowest FAIL] of the measured loads.",
+    "predicted/s": "Predicted: replay of the measured service times, with its 95% interval.",
+    "knee/s": "Knee: the load with the largest rate by mean latency.",
+    "capacity/s": "Capacity: all workers always busy.",
+    "per million": "A million requests at the highest PASS, in the currency of PRICE.",
+}
+"""By the beginning of a header."""
 
 
 def is_clear(lines: Sequence[LoadRow]) -> bool:
@@ -437,13 +445,19 @@ def client_table(rows: Sequence[LoadRow]) -> Table[LoadLine] | None:
         _number("the same text", lambda client: client.equal),
         word_column("failures", _failures),
     ]
-    note = (
-        "Payload: making the bytes of a request. Send: handing them to the kernel; gRPC does not show it. Server's "
-        "queue, compute and batch: means by its own report. Compared: answers held against the fp32 reference; of "
-        "completions those with the same tokens or text as greedy fp32 are counted. A step "
-        "is a chunk of a stream: only with one token a step are its times TTFT and ITL."
-    )
-    return Table(filled_columns(shown, lines), lines, note=note)
+    filled = filled_columns(shown, lines)
+    return Table(filled, lines, note=explained(filled, _CLIENT))
+
+
+_CLIENT = {
+    "payload": "Payload: making the bytes of a request.",
+    "send": "Send: handing them to the kernel; gRPC does not show it.",
+    "server's": "Server's queue, compute and batch: means by its own report.",
+    "compared": "Compared: answers held against the fp32 reference.",
+    "the same text": "The same text: completions with the tokens or text of greedy fp32.",
+    "step": "A step is a chunk of a stream: only with one token a step are its times TTFT and ITL.",
+}
+"""By the beginning of a header."""
 
 
 def client_lines(summary: Summary) -> list[Line]:
@@ -492,7 +506,7 @@ GUARDS = ("repeat-input", "other-order", "other-seed")
 
 def guards_table(rows: Sequence[LoadRow]) -> Table[LoadRow] | None:
     """Each row's ratios with their intervals; None where no row has any."""
-    lines = [row for row in rows if is_sound(row) and row.guards]
+    lines = [row for row in ranked_loads(rows) if row.guards]
     if not lines:
         return None
     called = load_names(lines)

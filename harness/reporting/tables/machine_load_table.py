@@ -10,7 +10,7 @@ from harness.core.text import plain_name
 from harness.core.units import ABSENT
 from harness.reporting import ranking
 from harness.reporting.csv_identity import Line, case_line
-from harness.reporting.table import Column, Table, case_columns, filled_columns, word_column
+from harness.reporting.table import Column, Table, case_columns, explained, filled_columns, word_column
 from harness.reporting.tables.summary_table import COLUMNS as COLUMNS_OF_SUMMARY
 from harness.reporting.tables.summary_table import values_of
 from harness.reporting.writers.markdown import escape
@@ -43,16 +43,17 @@ GPU_COLUMNS: Sequence[Column[GpuUsage]] = (
 )
 """Columns for rows that ran on a GPU; left out where no row has figures."""
 
-EXPLAINED = (
-    "Mean / peak over warm-up and timed loop of all rounds, as the monitor saw them; 100% is one CPU. Page faults: "
-    "minor + major (read from disk). Throttled: periods in which the cgroup's quota held the processes back."
-)
+MEASURED = "Mean / peak over warm-up and timed loop of all rounds, as the monitor saw them; 100% is one CPU."
 
-EXPLAINED_GPU = (
-    " GPU columns come from NVML, about four looks a second: SM clock lowest – highest, memory clock and utilisation "
-    "mean, temperature highest, power mean / highest, memory as growth on the whole GPU since before the process; what "
-    "held the clock back in what share of the looks."
-)
+EXPLAINED = {
+    "page faults": "Page faults: minor + major (read from disk).",
+    "throttled": "Throttled: periods in which the cgroup's quota held the processes back.",
+    "GPU": "GPU columns come from NVML, about four looks a second: SM clock lowest – highest, memory clock and "
+    "utilisation mean, temperature highest, power mean / highest, memory as growth on the whole GPU since before the "
+    "process.",
+    "clock held back by": "Clock held back by: each cause, with its share of the looks.",
+}
+"""By the beginning of a header."""
 
 
 def machine_load_table(rows: Sequence[Row]) -> Table[Row] | None:
@@ -69,8 +70,7 @@ def machine_load_table(rows: Sequence[Row]) -> Table[Row] | None:
     missing = {name: reason for usage in seen for name, reason in usage.unavailable.items()}
     reasons = [f"{name.replace('_', ' ')}: {escape(reason)}" for name, reason in sorted(missing.items())]
     absent = f" Not available: {'; '.join(reasons)}." if reasons else ""
-    gpu = EXPLAINED_GPU if any(usage.gpu for usage in seen) else ""
-    note = f"{EXPLAINED}{gpu}{absent}{_others(seen)}"
+    note = f"{MEASURED} {explained(shown, EXPLAINED)}{absent}{_others(seen)}"
     return Table([*case_columns(watched), *shown], watched, note=note)
 
 

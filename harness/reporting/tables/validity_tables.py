@@ -55,7 +55,7 @@ MEANINGS: Mapping[str, str] = {
     "OTHER_THREADS": "it ran with another number of threads than it was given",
     "OVERSUBSCRIBED": "it has more threads than CPUs",
     "PARITY_FAIL": "outputs differ from the reference by more than its precision explains",
-    "PARITY_UNCHECKED": "outputs were not compared with the reference",
+    "PARITY_UNCHECKED": "no comparison with the reference shows that its outputs are right",
     "PLACEMENT": "another device or precision ran than the label says",
     "POWER_CAP": "the power limit set the GPU's clock",
     "REPEATS_FASTER": "timed passes, or inputs that it had seen before, were faster than checked passes and new inputs",
@@ -80,8 +80,10 @@ def flags_table(rows: Sequence[Row]) -> Table[Sequence[str]] | None:
     """Flags of one table: the meaning, the number of rows and the remedy, then the numbers behind each; None without
     flags. Flags that do not lower the grade are called notes."""
     groups: dict[tuple[str, str], dict[str, list[tuple[Row, Flag]]]] = {}
+    seen: dict[str, list[tuple[Row, Flag]]] = {}
     for row in rows:
         for flag in row.flags:
+            seen.setdefault(flag.name, []).append((row, flag))
             groups.setdefault((flag.name, flag.remedy), {}).setdefault(row.case_id, []).append((row, flag))
     ordered = sorted(groups.items())
     if not ordered:
@@ -90,10 +92,7 @@ def flags_table(rows: Sequence[Row]) -> Table[Sequence[str]] | None:
         [f"{name} (note)" if _is_note(flagged) else name, str(len(flagged)), MEANINGS.get(name, ABSENT), remedy]
         for (name, remedy), flagged in ordered
     ]
-    seen: dict[str, list[tuple[Row, Flag]]] = {}
-    for (name, _), flagged in ordered:
-        seen.setdefault(name, []).extend(pair for pairs in flagged.values() for pair in pairs)
-    note = "\n".join(_numbers(name, flagged) for name, flagged in seen.items())
+    note = "\n".join(_numbers(name, flagged) for name, flagged in sorted(seen.items()))
     return replace(text_table(_HEADERS, lines), note=note)
 
 

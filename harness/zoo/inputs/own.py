@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.core import store
-from harness.core.errors import UsageError
+from harness.core.errors import ExportError, UsageError
 from harness.core.padding import MASK, Mask, mask_of
 from harness.core.schemas import GivenInputs
 from harness.core.text import unknown_name
@@ -176,6 +176,18 @@ def _different(given: Mapping[str, NDArray[np.generic]]) -> list[int]:
     for place in range(len(next(iter(given.values())))):
         seen.setdefault(b"".join(np.ascontiguousarray(values[place]).tobytes() for values in given.values()), place)
     return list(seen.values())
+
+
+def check_different(name: str, arrays: Arrays) -> None:
+    """Raise ExportError where too few samples differ. An input without a finite value has no variations."""
+    samples, different = len(next(iter(arrays.values()))), len(_different(arrays))
+    if different >= min(samples, MIN_SAMPLES):
+        return
+    hint = f"Give {MIN_SAMPLES} different samples or more: as example inputs, or as INPUTS=<file>.npz."
+    empty = [key for key, values in arrays.items() if values.dtype.kind == "f" and not np.isfinite(values).any()]
+    if empty:
+        raise ExportError(f"Input `{empty[0]}` of {name} has no finite value: it is NaN or infinite throughout.", hint)
+    raise ExportError(f"Only {different} of {samples} inputs of {name} differ, and {MIN_SAMPLES} have to.", hint)
 
 
 def _fitting(loaded: Loaded, inputs: GivenInputs) -> Arrays:

@@ -375,7 +375,20 @@ def test_processes_without_an_interval_are_not_one_process() -> None:
 
 def test_absurd_widths_are_not_spelled_out() -> None:
     results = findings([steady_record(1, 10_000_000), steady_record(2, 55_000_000)])
-    assert "beyond ±50%" in results["UNCERTAIN"].flag.detail
+    assert "is more than ±50%, ±10% allowed" in results["UNCERTAIN"].flag.detail
+    jumps = ([10_000_000] * 50 + [200_000_000] * 50) * 2
+    detail = findings(quiet(stop="time limit", latency_ns=tuple(jumps)))["NOT_CONVERGED"].flag.detail
+    assert "3 of 3 rounds, at more than ±50% within one process (goal ±1.0%)" in detail
+
+
+def test_a_width_above_its_limit_is_never_rounded_to_it() -> None:
+    for high, shown in (
+        (1.1004, "±10.1%, ±10% allowed"),
+        (1.0503, "±5.1%, ±5% allowed"),
+        (1.123, "±12.3%, ±10% allowed"),
+    ):
+        (found,) = over_processes(99, 100 * high)
+        assert found.flag.detail == f"the 95% interval over 3 processes is {shown}"
 
 
 def test_a_row_that_is_only_uncertain_may_still_be_compared() -> None:

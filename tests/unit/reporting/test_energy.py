@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from harness.core.schemas import Row
 from harness.reporting.figures import ENERGY
+from harness.reporting.first_page import first_page
 from harness.reporting.tables.energy_table import energy_lines, energy_table
 from harness.reporting.writers.markdown import table_text
 from harness.reporting.writers.mlflow import case_runs
@@ -23,6 +24,23 @@ def test_a_row_shows_joules_a_batch_and_a_sample_and_the_power_of_the_gpu() -> N
     assert "500" in line
     assert "J an image" in text
     assert "70 W idle" in text
+
+
+def test_conditions_that_differ_between_rows_are_a_span() -> None:
+    """The idle power of the first row was that of all: `make energy` goes on in another process."""
+    first, second = measured()[:2]
+    other = metered(second).model_copy(update={"idle_w": 84.3, "window_ns": 6_600_000_000})
+    text = table_text(energy_table([first, second], {first.case_id: metered(first), second.case_id: other}))
+    assert "70 to 84 W idle" in text
+    assert " to 6.6 s a row" in text
+
+
+def test_the_first_page_refers_to_energy() -> None:
+    summary = cuda_summary()
+    row = measured()[0]
+    page = first_page(summary.model_copy(update={"energies": {row.case_id: metered(row)}}), "details.md", [])
+    assert "Energy by the GPU's counter, of 1 row: in the details." in page
+    assert "Energy by" not in first_page(summary.model_copy(update={"energies": {}}), "details.md", [])
 
 
 def test_rows_that_were_not_metered_have_no_line_and_without_any_there_is_no_table() -> None:

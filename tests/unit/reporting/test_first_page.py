@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from harness.aggregation.flags import ALIKE
 from harness.core.schemas import Flag, Interval, Row, Summary
 from harness.planning.config import DEFAULT_TOLERANCES
 from harness.reporting import first_page as page
@@ -129,7 +130,7 @@ def test_a_row_of_grade_c_that_reads_faster_leaves_it_undecided(rows: Rows, summ
 def test_without_a_rival_nothing_is_called_fastest(rows: Rows, summary: Summary) -> None:
     alone = timed(rows[OPENVINO], 10, 9.9, 10.1)
     assert cells(summary, alone)[1] == "openvino 10.0 ms (only row)"
-    assert cells(summary, alone, timed(rows[ONNXRUNTIME], 20, 19, 21, "C"))[1].endswith("(others are grade C or F)")
+    assert cells(summary, alone, timed(rows[ONNXRUNTIME], 20, 19, 21, "C"))[1].endswith("(others are grade C)")
     apart = {"flags": (Flag(name="MEASURED_APART", detail="", remedy="", caps_at="B"),)}
     rival = timed(rows[ONNXRUNTIME], 20, 19, 21, "B").model_copy(update=apart)
     assert cells(summary, alone, rival)[1] == "openvino 10.0 ms (not measured in turn with all others)"
@@ -270,3 +271,33 @@ def test_the_share_of_text_is_beside_the_number_of_tokens(summary: Summary) -> N
     assert f"batch {row.batch_size}, {row.sequence_length} tokens (15.2% text)" in text
     assert f"{row.model}, {row.sequence_length} tokens (15.2% text)" in text
     assert f"{row.sequence_length} tokens (" not in page.first_page(summary, "details.md", [])
+
+
+def test_the_only_valid_row_is_not_undecided(rows: Rows, summary: Summary) -> None:
+    """With one row that is not void there is nothing to decide."""
+    void = voided(timed(rows[ONNXRUNTIME], 1, 0.9, 1.1, "F"))
+    for grade, why in (("A", "only valid row"), ("C", "only valid row, grade C")):
+        left = timed(rows[OPENVINO], 10, 9.9, 10.1, grade)
+        shown = summary.model_copy(update={"rows": (left, void)})
+        assert cells(summary, left, void)[1:4] == [f"openvino 10.0 ms ({why})", "the same", "nothing"]
+        (card,) = page.answer_cards(shown)
+        assert card.text == f"openvino fp32 10.0 ms ({why})"
+        assert "undecided" not in page.terminal_answer(shown)
+
+
+def test_where_all_rows_are_void_nothing_has_a_cost(rows: Rows, summary: Summary) -> None:
+    void = tuple(voided(timed(rows[name], 1, 0.9, 1.1, "F")) for name in (OPENVINO, ONNXRUNTIME))
+    assert cells(summary, *void)[1:] == ["–"] * 4
+
+
+def test_unchecked_outputs_are_not_the_same_answers(rows: Rows, summary: Summary) -> None:
+    """A model with one output for all inputs equals its reference whatever a backend does."""
+    flag = Flag(name="PARITY_UNCHECKED", detail=ALIKE, remedy="", caps_at="C")
+    first, second = (timed(rows[name], 10, 9, 11, "C", flags=(flag,)) for name in (OPENVINO, EAGER))
+    _, same, fastest, cost, _ = cells(summary, first, second)
+    assert (same, cost) == ("–", "accuracy not checked")
+    assert fastest.startswith("undecided: ")
+    shown = page.case_table(summary.model_copy(update={"rows": (first, second)}))
+    assert shown.count("not checked") == 2
+    checked = timed(rows[ONNXRUNTIME], 12, 11.9, 12.1)
+    assert cells(summary, first, checked)[1:4:2] == ["onnxruntime 12.0 ms (only row)", "accuracy not checked"]

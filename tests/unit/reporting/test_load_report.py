@@ -30,7 +30,7 @@ from harness.reporting.charts.spec import Heat, Lines
 from harness.reporting.figures import CSV_UNITS, LOADED, columns
 from harness.reporting.first_page import first_page, terminal_answer
 from harness.reporting.html.page import page
-from harness.reporting.load_groups import LoadGroup, batching_text, by_group, load_names
+from harness.reporting.load_groups import LoadGroup, batching_text, by_group, load_names, ranked_loads
 from harness.reporting.prose.load_answer import load_answer, load_section, load_tables, terminal_loads
 from harness.reporting.tables.load_tables import (
     cheapest_table,
@@ -305,6 +305,46 @@ def test_how_late_ends_are_noticed_is_a_column_where_a_thread_looks_for_them(sum
     looked = summary.model_copy(update={"loads": tuple(both)})
     lines = list(csv.DictReader(io.StringIO(csv_tables(looked, [])["load_points"])))
     assert {line["load_unseen_p99_ms"] for line in lines} == {"", "0.04"}
+
+
+def test_a_note_explains_no_column_that_is_withheld() -> None:
+    """Unseen was explained below a table without the column: a p99 of few requests is withheld."""
+    _, rows = server()
+    few = [
+        row.model_copy(
+            update={
+                "points": tuple(
+                    point.model_copy(
+                        update={
+                            "latency": {**point.latency, "p99": LoadPercentile(ns=None)},
+                            "unseen_p99_ns": 40_000.0,
+                            "over_share": None,
+                        }
+                    )
+                    for point in row.points
+                )
+            }
+        )
+        for row in rows
+    ]
+    for table in (parts_table(few), points_table(few)):
+        assert table is not None
+        for word in ("Unseen", "Queue", "Added", "Over the bound"):
+            assert f"{word}: " not in table.note
+    usual = parts_table(rows)
+    assert usual is not None
+    assert "Queue: " in usual.note
+
+
+def test_a_note_of_several_rows_is_listed_once(with_loads: Summary) -> None:
+    _, rows = server()
+    noted = [
+        row.model_copy(update={"notes": ("one thread", *([] if place else ["alone"]))})
+        for place, row in enumerate(rows)
+    ]
+    (last,) = [block for block in load_tables(with_loads, noted) if isinstance(block, str) and block.startswith("- ")]
+    assert last.count("one thread") == last.count("alone") == 1
+    assert all(name in last for name in load_names(ranked_loads(noted)).values())
 
 
 def test_prometheus_and_mlflow_have_the_figures(with_loads: Summary) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from harness.aggregation import usage
 from harness.core.schemas import BusyProcess, GpuUsage, Row, UsageSummary
-from harness.reporting.tables.machine_load_table import EXPLAINED_GPU, GPU_COLUMNS, machine_load_table
+from harness.reporting.tables.machine_load_table import EXPLAINED, GPU_COLUMNS, machine_load_table
 from harness.reporting.writers.markdown import table_text
 from tests.synthetic_results import usage_of, usage_sample
 from tests.synthetic_usage import look
@@ -33,7 +33,7 @@ def table(*cards: GpuUsage | None) -> list[list[str]]:
 
 def test_rows_on_a_cpu_have_no_columns_of_a_gpu() -> None:
     assert not set(table(None)[0]) & OF_A_CARD
-    assert EXPLAINED_GPU not in table_text(machine_load_table([row(None)]))
+    assert EXPLAINED["GPU"] not in table_text(machine_load_table([row(None)]))
 
 
 def test_every_figure_of_a_gpu_is_under_its_header() -> None:
@@ -50,7 +50,7 @@ def test_every_figure_of_a_gpu_is_under_its_header() -> None:
         "clock held back by": "sw_power_cap 50%",
     }
     assert {dict(zip(head, other, strict=True))[name] for name in OF_A_CARD} == {"–"}
-    assert EXPLAINED_GPU in table_text(machine_load_table([row(seen)]))
+    assert EXPLAINED["GPU"] in table_text(machine_load_table([row(seen)]))
 
 
 def test_a_column_that_no_row_fills_is_left_out() -> None:

@@ -54,3 +54,10 @@ def test_where_another_may_be_as_fast_it_is_undecided(rows: dict[str, Row], summ
 def test_a_model_without_a_ranked_row_has_none(rows: dict[str, Row], summary: Summary) -> None:
     void = timed(rows["resnet50-openvino-cpu-fp32-b1"], 10, 9.9, 10.1, "F")
     assert json.loads(outcome(0, summary.plan_id, with_rows(summary, [void])))["fastest"] == {"resnet50": None}
+
+
+def test_the_only_valid_row_is_not_undecided(rows: dict[str, Row], summary: Summary) -> None:
+    alone = timed(rows["resnet50-openvino-cpu-fp32-b1"], 10, 9.9, 10.1, "B")
+    void = timed(rows["resnet50-onnxruntime-cpu-fp32-b1"], 11, 10.8, 11.2, "F")
+    said = json.loads(outcome(0, summary.plan_id, with_rows(summary, [alone, void])))["fastest"]
+    assert said["resnet50"]["undecided"] is False

@@ -148,13 +148,17 @@ def test_backends_without_a_significant_difference() -> None:
 
 
 def test_flagged_backends_that_may_lead_keep_the_choice_open() -> None:
-    noted = {"grade": "C", "flags": (Flag(name="DRIFT", detail="", remedy=""),)}
+    noted = {"grade": "C", "flags": (Flag(name="DRIFT", detail="", remedy="", caps_at="C"),)}
     ranked, flagged = (row("torch-eager", 1, 30), row("torch-script", 1, 31)), row("openvino", 1, 10, **noted)
     of_both = replace(group(*ranked), flagged=(flagged, row("onnxruntime", 1, 20, **noted)))
     (backend_choice,) = recommendations.backend_choice(replace(of_both, flagged=(flagged,)))
     (both,) = recommendations.backend_choice(of_both)
-    assert backend_choice.text.endswith("openvino, 10.0 ms [9.90, 10.1], may be, and is flagged (DRIFT).")
-    assert both.text.endswith("and onnxruntime, 20.0 ms [19.8, 20.2], may be, and are flagged (DRIFT).")
+    assert backend_choice.text == (
+        "which is fastest at batch 1 in fp32 is open: openvino 10.0 ms [9.90, 10.1] (grade C: DRIFT) or "
+        "torch-eager 30.0 ms [29.7, 30.3]."
+    )
+    assert "or onnxruntime" not in both.text
+    assert "onnxruntime 20.0 ms [19.8, 20.2] (grade C: DRIFT)" in both.text
 
 
 def test_no_choice_of_backend_without_batch_1_or_a_second_one() -> None:

@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 import pytest
+from scipy.stats import beta
 
 from benchmarks.load_verdicts import verdicts
 from harness.core.errors import UsageError
@@ -101,6 +102,37 @@ def test_ends_of_the_share_are_one_sided_students_t() -> None:
     assert (result.low, result.high) == (0.0, pytest.approx(0.04 + half))
 
 
+@pytest.mark.parametrize(
+    ("over", "scheduled", "low", "high"),
+    [
+        ([0] * 10, [12] * 8 + [10] * 2, 0.0, 1 - 0.01 ** (1 / 116)),  # 0.00% [0.00%, 0.00%] was printed
+        ([12] * 10, [12] * 10, 0.01 ** (1 / 120), 1.0),
+        ([3] * 10, [100] * 10, beta.ppf(0.01, 30, 971), beta.ppf(0.99, 31, 970)),
+    ],
+)
+def test_runs_with_equal_shares_have_the_interval_of_all_their_requests(
+    over: list[int], scheduled: list[int], low: float, high: float
+) -> None:
+    result = decide(over, scheduled, P99)
+    assert (result.low, result.high) == (pytest.approx(low), pytest.approx(high))
+
+
+def test_the_verdict_follows_from_the_ends_that_are_shown() -> None:
+    random = np.random.default_rng(5)
+    seen = set()
+    for rate in (0.0, 0.002, 0.006, 0.01, 0.02, 0.2):
+        for size in (20, 200, 2_000):
+            over = random.binomial(size, rate, 10).tolist()
+            result = decide(over, [size] * 10, P99)
+            assert result.low is not None
+            assert result.high is not None
+            assert result.low <= result.share <= result.high
+            assert (result.verdict == "PASS") == (result.high <= P99.allowed)
+            assert (result.verdict == "FAIL") == (result.low > P99.allowed)
+            seen.add(result.verdict)
+    assert seen == {"PASS", "FAIL", "UNDECIDED"}
+
+
 def test_late_dispatch_is_not_the_load() -> None:
     assert load_verdict.dispatched_on_time(np.full(100, 2.4e6), 50e6)
     assert not load_verdict.dispatched_on_time(np.full(100, 2.6e6), 50e6)
@@ -131,7 +163,8 @@ def test_a_control_takes_out_the_luck_of_the_schedules() -> None:
     over = [round(2 * share * 10_000) for share in shares]
     result = decide(over, [10_000] * 5, P99, control=Control(shares, expected=0.003, error=0.0))
     assert result.explained == pytest.approx(1)
-    assert result.share == result.high == pytest.approx(0.006)  # 2 x 0.003, where the plain mean is 0.016
+    assert result.share == pytest.approx(0.006)  # 2 x 0.003, where the plain mean is 0.016
+    assert result.high == pytest.approx(beta.ppf(0.99, 301, 50_000 - 300))  # no scatter: that of 300 in 50,000
     assert result.verdict == "PASS"
     assert decide(over, [10_000] * 5, P99).verdict == "UNDECIDED"
     unsure = decide(over, [10_000] * 5, P99, control=Control(shares, expected=0.003, error=0.001))

@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness.core.errors import InferometerError, UsageError
+from harness.core.errors import ExportError, InferometerError, UsageError
 from harness.planning.config import parse_config
 from harness.planning.matrix import make_plan
 from harness.planning.overrides import Overrides, apply_overrides
 from harness.zoo import loaded, model_files, model_info
 from harness.zoo.input_files import describe_inputs
-from harness.zoo.inputs.own import rotating_samples, varied_samples, with_own_inputs
+from harness.zoo.inputs.own import check_different, rotating_samples, varied_samples, with_own_inputs
 from harness.zoo.loaded import (
     Inputs,
     Loaded,
@@ -345,3 +345,28 @@ def test_variations_of_padded_texts_keep_their_padding() -> None:
     assert len(np.unique(made["input_ids"], axis=0)) > 3
     further = varied_samples(given, 9)
     assert np.array_equal(further["input_ids"] != 0, further["attention_mask"] == 1)
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        (
+            np.full((1, 4), np.nan, np.float32),
+            "Input `x` of net has no finite value: it is NaN or infinite throughout.",
+        ),
+        (
+            np.full((9, 4), -np.inf, np.float32),
+            "Input `x` of net has no finite value: it is NaN or infinite throughout.",
+        ),
+        (np.full((1, 4), 7, np.int64), "Only 1 of 16 inputs of net differ, and 8 have to."),
+        (np.full((1, 4), 0.5, np.float32), None),
+    ],
+)
+def test_inputs_that_cannot_be_varied_are_refused_with_the_reason(given: Any, problem: str | None) -> None:
+    made = rotating_samples({"x": given}, 16).arrays
+    if problem is None:
+        check_different("net", made)
+        return
+    with pytest.raises(ExportError) as caught:
+        check_different("net", made)
+    assert caught.value.problem == problem
