@@ -8,7 +8,7 @@ hands its findings and its Check to build_row (harness/aggregation/row.py).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import NamedTuple
@@ -373,18 +373,23 @@ def check_work(case: Case, records: Sequence[Measured]) -> tuple[list[Finding], 
 
 
 def repeat_interval(records: Sequence[Repeats]) -> Interval | None:
-    """How many times as long a new input takes as a repeated one: the median over all pairs, at REPEAT_CONFIDENCE.
-
-    Order statistics of the pairs' ratios enclose their median whatever the distribution (David and Nagaraja, Order
-    Statistics, 3rd ed., 7.1). As the order within pairs is random, that median is 1 for equal work, also while other
-    processes take the CPU. None for fewer than eleven pairs: their extremes do not enclose it with this confidence.
-    """
-    ratios = sorted(
+    """How many times as long a new input takes as a repeated one: the median over all pairs."""
+    return ratio_interval(
         fresh / repeated
         for record in records
         for fresh, repeated in zip(record.fresh_ns, record.repeated_ns, strict=True)
         if repeated > 0
     )
+
+
+def ratio_interval(pairs: Iterable[float]) -> Interval | None:
+    """The median of the ratios of pairs, at REPEAT_CONFIDENCE.
+
+    Order statistics of the pairs' ratios enclose their median whatever the distribution (David and Nagaraja, Order
+    Statistics, 3rd ed., 7.1). As the order within pairs is random, that median is 1 for equal work, also while other
+    processes take the CPU. None for fewer than eleven pairs: their extremes do not enclose it with this confidence.
+    """
+    ratios = sorted(pairs)
     rank = lower_rank(len(ratios))
     return Interval(low=ratios[rank - 1], high=ratios[-rank]) if rank else None
 

@@ -626,13 +626,17 @@ def _lost_time(caps_at: Grade) -> frozenset[str]:
     return frozenset() if caps_at == "F" else MACHINE
 
 
-def longest_ns(record: TimedRecord) -> int:
-    """The longest time without progress that the samples of a round show: a sample, also of the warm-up, or the time of
-    a block that its samples leave out; a whole block where nothing shorter is timed."""
+def longest_pause_ns(record: TimedRecord) -> float:
+    """The longest time for which something may have held a round, by its samples: what the longest sample, also of the
+    warm-up, has more than the shortest, or the time of a block that its samples leave out. Where only blocks are timed:
+    what a block has more than the fastest one takes for as many iterations. All of the only sample, or block."""
     if not record.latency_ns:
-        return max(block.wall_ns for block in record.blocks)
-    between = (block_ns - sum(samples) for samples, block_ns in _samples_by_block(record))
-    return max(*record.latency_ns, *record.warmup_ns, *between)
+        rates = [block.wall_ns / block.iterations for block in record.blocks]
+        least_ns = min(rates) if len(rates) > 1 else 0
+        return max(block.wall_ns - block.iterations * least_ns for block in record.blocks)
+    samples = (*record.latency_ns, *record.warmup_ns)
+    between = (block_ns - sum(times) for times, block_ns in _samples_by_block(record))
+    return max(max(samples) - (min(samples) if len(samples) > 1 else 0), *between)
 
 
 def _limit(records: Sequence[TimedRecord]) -> int:

@@ -414,14 +414,18 @@ def _monitor_held(usage: UsageSummary) -> str | None:
 
 
 def _paused(timed_round: Round, usage: UsageSummary) -> str | None:
-    """The monitor saw a stop; or both did nothing for longer than the monitor alone could miss."""
+    """The monitor saw a stop; or both did nothing for longer than the monitor alone could miss.
+
+    Where the process waited for a CPU (STARVED), the monitor waits as well, and nothing was held.
+    """
     if (seen := seen_stopped(usage)) is not None:
         return seen
     longest, planned = usage.longest_look_ns or 0, usage.look_interval_ns or 0
-    if _monitor_held(usage) is None or flags.longest_ns(timed_round.record) < longest - MISSED_LOOKS * planned:
+    own_ns = flags.longest_pause_ns(timed_round.record)
+    if _monitor_held(usage) is None or own_ns - _waited_ns(timed_round) < longest - MISSED_LOOKS * planned:
         return None
-    own_s = flags.longest_ns(timed_round.record) / 1e9
-    return f"neither the process (for {own_s:.1f} s) nor the monitor (for {longest / 1e9:.1f} s) got on: both were held"
+    both = f"neither the process (for {own_ns / 1e9:.1f} s) nor the monitor (for {longest / 1e9:.1f} s) got on"
+    return f"{both}: both were held"
 
 
 def other_clock(timed_round: Round, usage: UsageSummary) -> str | None:

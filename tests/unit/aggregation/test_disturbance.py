@@ -446,6 +446,19 @@ def test_a_stop_has_a_witness_and_costs_the_rank(changes: dict[str, Any], words:
     ]  # of rows without other checks as well
 
 
+def test_slow_passes_and_waits_for_a_cpu_are_no_stop_where_the_monitor_waits_as_well() -> None:
+    blind = "the monitor was kept from looking for 1.4 s"
+    passes: dict[str, Any] = {"latency_ns": (1_200_000_000,) * 20, "warmup_ns": (1_250_000_000,) * 3}
+    block = Block(iterations=20, wall_ns=24_000_000_000)
+    slow = stopped_round(watched(longest_look_s=1.4), **passes, blocks=(block,))
+    assert (flags_host.stopped(slow), flags_host.stopped_unmade(slow)) == (None, blind)
+    for waited_ns, held in ((140_000_000, True), (400_000_000, False)):
+        used = cpu_use(threads=1, waited_ns=waited_ns)
+        result = stopped_round(watched(longest_look_s=1.4), **with_a_long_sample(1.2), cpu_use=used, threads=1)
+        assert (flags_host.stopped(result) is not None) is held
+        assert flags_host.stopped_unmade(result) == (None if held else blind)
+
+
 def test_a_stop_in_one_round_of_three_costs_the_a_alone() -> None:
     hit, quiet = stopped_round(stops=Stops(continued=("warm-up",))), stopped_round()
     others = [flags_host.Round(measured(CASE, EFFICIENTNET, number, 200), watched()) for number in (2, 3)]

@@ -392,6 +392,45 @@ def test_wrong_outputs_or_skipped_work_void_the_row(clock: SimulatedClock) -> No
     assert not any("times as long" in note for note in same.notes)
 
 
+def test_times_of_a_service_that_waited_for_a_cpu_void_no_row(clock: SimulatedClock) -> None:
+    load = case(rates=(5,))
+    evidence = served(clock, load, lambda *_: 60 * MS, 40, 4)
+
+    def void(times: tuple[int, ...], waited_ns: int | None) -> str:
+        used = cpu_use(5 * 1_000_000_000, threads=1, cpu_ns=1_250_000_000, waited_ns=waited_ns)
+        starved = service(load, service_ns={1: times}, cpu_use=used)
+        return row(load, replace(evidence, service=starved)).void or ""
+
+    # Every pass waited: 60 ms of work took 226 ms at least.
+    long = tuple(226 * MS + number * 2 * MS for number in range(20))
+    assert void(long, 3_750_000_000) == ""
+    assert "226 ms at least while service times are measured" in void(long, None)
+    assert "work was skipped" in void(long, 500_000_000)
+    # Short passes waited seldom, and those that did not wait show how long the work takes.
+    short = (85 * MS,) * 12 + (595 * MS,) * 8
+    assert "85.0 ms at least" in void(short, 3_000_000_000)
+
+
+@pytest.mark.parametrize(
+    ("others", "is_void"),
+    [
+        # Ten of twelve pairs faster by chance: blocks of a busy machine.
+        ((0.3, 0.4, 0.4, 0.5, 0.5, 0.5, 0.6, 0.6, 0.7, 0.8, 1.2, 2.1), False),
+        ((0.3, 0.4, 0.4, 0.5, 0.5, 0.5, 0.6, 0.6, 0.7, 0.8, 0.8, 0.89), True),
+        ((0.5, 0.5, 0.5, 0.5), True),  # of a slow service
+        ((0.3, 0.5, 0.8, 1.1), False),
+    ],
+)
+def test_repeated_input_is_clearly_faster_only_with_the_confidence_of_the_repeat_check(
+    clock: SimulatedClock, others: tuple[float, ...], is_void: bool
+) -> None:
+    load = case(rates=(50,))
+    times = GuardTimes(usual_ns=(float(MS),) * len(others), other_ns=tuple(MS * ratio for ratio in others))
+    evidence = served(clock, load, lambda *_: MS, 100, 4)
+    voided = row(load, replace(evidence, service=service(load, service_ns={1: (MS,)}, repeat_input=times))).void
+    assert ("a repeated input takes" in (voided or "")) is is_void
+
+
 def test_schedules_of_other_seeds_are_held_against_each_other(clock: SimulatedClock) -> None:
     load = case(rates=(60,))
     evidence = served(clock, load, lambda *_: 5 * MS, 200, 6)

@@ -10,7 +10,9 @@ import pytest
 from harness.aggregation import checks as judged
 from harness.aggregation.checks import check_work, repeat_interval
 from harness.aggregation.grades import Finding
+from harness.aggregation.load_rows import MIN_REPEAT_RATIO
 from harness.core.schemas import Block, Check, Measured, OutputsTime, Repeats
+from harness.statistics.estimators import median_interval
 from tests import synthetic_results as made
 
 CASE = made.case_of(made.RESNET, "onnxruntime", "fp32", 1)
@@ -74,6 +76,17 @@ def test_thirty_honest_rows_rarely_raise_an_alarm() -> None:
         ]
         alarms += any(findings_by_name(*row) for row in rows)
     assert alarms / tables * 10 <= 0.05  # a tenth of thirty rows a table
+
+
+def test_a_95_percent_interval_would_void_one_honest_service_of_a_hundred_on_a_busy_machine() -> None:
+    random, voided = np.random.default_rng(7), {"95%": 0, "99.9%": 0}
+    for _ in range(1_000):
+        ratios = np.exp(0.8 * random.normal(size=12)).tolist()
+        intervals = {"95%": median_interval(ratios), "99.9%": judged.ratio_interval(ratios)}
+        for name, interval in intervals.items():
+            voided[name] += interval is not None and interval.high < MIN_REPEAT_RATIO
+    assert 5 <= voided["95%"] <= 15
+    assert voided["99.9%"] == 0
 
 
 @pytest.mark.parametrize(("pairs", "rank"), [(0, 0), (10, 0), (11, 1), (16, 2), (24, 4), (48, 13)])

@@ -155,11 +155,15 @@ def test_a_block_scatters_less_than_an_iteration_so_that_three_times_its_length_
     assert "more than 2 times the median" in result.flag.detail
 
 
-def test_the_longest_time_without_progress_is_a_sample_a_gap_or_a_block() -> None:
-    blocks = (Block(iterations=2, wall_ns=2 * MS),)
-    assert flags.longest_ns(record((MS, MS), blocks, warmup_ns=(9 * MS,))) == 9 * MS
-    assert flags.longest_ns(record((MS, MS), (Block(iterations=2, wall_ns=7 * MS),), warmup_ns=())) == 5 * MS
-    assert flags.longest_ns(record((), blocks)) == 2 * MS
+def test_the_longest_pause_is_in_a_sample_in_a_gap_or_in_a_block_and_a_usual_pass_is_none() -> None:
+    block, slow, long = (Block(iterations=2, wall_ns=wall_ns * MS) for wall_ns in (2, 7, 20))
+    assert flags.longest_pause_ns(record((MS, MS), (block,), warmup_ns=(9 * MS,))) == 8 * MS
+    assert flags.longest_pause_ns(record((MS, MS), (slow,), warmup_ns=())) == 5 * MS
+    assert flags.longest_pause_ns(record((10 * MS, 10 * MS), (long,), warmup_ns=())) == 0
+    assert flags.longest_pause_ns(record((), (block, slow, Block(iterations=40, wall_ns=40 * MS)))) == 5 * MS
+    # Of one alone it is unknown how long a usual one takes.
+    assert flags.longest_pause_ns(record((), (block,))) == 2 * MS
+    assert flags.longest_pause_ns(record((MS,), (Block(iterations=1, wall_ns=MS),), warmup_ns=())) == MS
 
 
 def test_synthetic_records_add_up() -> None:
