@@ -504,7 +504,7 @@ def _export_model(request: _MatrixExport) -> Exported:
             if is_built(job.info) and (current := request.up_to_date(identified.request_sha256)) and current.folder:
                 return current.folder, False
             cli.say(f"{planned.name}: exporting ({planned.weights} weights)")
-            record = export_model(job, identified, watch.step, watch.seconds, compare)
+            record = export_model(job, identified, watch.step, watch.seconds, compare, now_ns)
         except InferometerError as error:
             raise type(error)(
                 _without_staged_path(error.problem, staged), _without_staged_path(error.hint, staged)

@@ -41,7 +41,8 @@ from harness.planning.exports import (
 )
 from harness.planning.load_cases import backend_case, estimate_load
 from harness.planning.resume import LoadState, foreign_file_check, load_evidence, read_load_state, same_machine_check
-from harness.planning.schedule import range_in_words, select_models
+from harness.planning.run_time import range_in_words
+from harness.planning.schedule import select_models
 from harness.processes.energy_meter import idle_energy, meter_for
 from harness.processes.launcher import Worker
 from harness.processes.load_failure import save_failure

@@ -23,7 +23,7 @@ from harness.core import (
 )
 from harness.core.errors import UsageError
 from harness.core.host import gpu
-from harness.core.layout import Results
+from harness.core.layout import Models, Results
 from harness.core.lock import exclusive
 from harness.core.parallel import without_garbage_collection
 from harness.core.safe_files import SizeLimit, read
@@ -52,10 +52,18 @@ from harness.planning.config import (
     parse_share,
     read_config,
 )
+from harness.planning.exports import known_exports
 from harness.planning.load_cases import load_time_in_words
 from harness.planning.matrix import make_plan
 from harness.planning.overrides import LoadOverrides, Overrides, apply_overrides, left_out
-from harness.planning.schedule import engines_in_words, further_in_words, time_in_words, tuning_in_words
+from harness.planning.run_time import (
+    SampleTimes,
+    engines_in_words,
+    further_in_words,
+    sample_times,
+    time_in_words,
+    tuning_in_words,
+)
 from harness.zoo import ModelInfo, model_info
 from harness.zoo.input_files import describe_inputs, length_pairs
 from harness.zoo.model_files import DecoderFacts, facts_of
@@ -104,7 +112,8 @@ def stage(arguments: Sequence[str]) -> None:
         file_sums.save(results, "plan", {results.command: line.encode()})
     for refused in BACKENDS.all_refused():
         cli.warn(f"{refused.problem} {refused.hint}")
-    _describe(plan, results.plan, changed)
+    known = sample_times(known_exports(plan, results, Models(options.models_dir)))
+    _describe(plan, results.plan, changed, known)
     for line in _left_out_lines(left_out(config, chosen), final, plan):
         cli.say(f"  left out  {line}")
     for name in () if chosen.models else config.models_without_block():
@@ -288,11 +297,13 @@ def _parser() -> cli.Parser:
     add("--endpoint")
     parser.add_argument("--load", action="store_true", help="plan scenarios alone: server where none is named")
     parser.add_argument("--list", action="store_true", help="print every case")
-    cli.add_folders(parser)  # a plan does not depend on exports, but command.txt records their folder
+    cli.add_folders(
+        parser
+    )  # a plan does not depend on exports; its expected time does, and command.txt records their folder
     return parser
 
 
-def _describe(plan: Plan, path: Path, changed: bool) -> None:
+def _describe(plan: Plan, path: Path, changed: bool, known: SampleTimes) -> None:
     every: list[Case | GenerationCase] = [*plan.cases, *plan.generations]
     runnable = [case for case in every if case.skip_reason is None]
     skipped = len(every) - len(runnable)
@@ -310,12 +321,12 @@ def _describe(plan: Plan, path: Path, changed: bool) -> None:
         )
     if plan.cases and (further := further_in_words(plan.measurement)):
         cli.say(f"  further   {further}")
-    if tuning := tuning_in_words(plan):
+    if tuning := tuning_in_words(plan, known):
         cli.say(f"  tuning    {tuning}")
     if engines := engines_in_words(plan):
         cli.say(f"  engines   {engines}")
     if every:
-        cli.say(f"  time      {time_in_words(plan)}")
+        cli.say(f"  time      {time_in_words(plan, known)}")
     if plan.loads:
         skipped = sum(load.skip_reason is not None for load in plan.loads)
         left_out = f", {skipped} skipped, with the reason in the report" if skipped else ""

@@ -23,6 +23,7 @@ from harness.core.units import count, either
 from harness.planning.block_settings import parse_interpreters, threads_of
 from harness.planning.exports import Exports, built_engines, keep_exports, read_exports
 from harness.planning.resume import Finished, finished_turns
+from harness.planning.run_time import sample_times, time_of_turns_in_words
 from harness.planning.schedule import Turn, further_turns, is_over_budget, schedule, select_models
 from harness.processes.pool import WorkerPool, split_off_unexported
 from harness.timing.clock import now_ns, unix_s
@@ -65,6 +66,10 @@ def stage(arguments: Sequence[str]) -> None:
         todo = todo or further_turns(plan.cases, done.medians, settings, elapsed_s)
         threads = settings.threads or limits.thread_count()
         cli.say(_announcement(plan, len(planned) - unexported, todo, threads))
+        if todo:
+            cases = [case for case in plan.cases if case.skip_reason is None and case.model not in exports.absent]
+            known = sample_times(exports.intact.values())
+            cli.say(f"Expected: {time_of_turns_in_words(todo, cases, settings, known, elapsed_s)}.")
         fork = options.isolation == "fork"
         with WorkerPool(plan, models, results, threads, len(todo), fork, others) as pool:
             failures = unexported + measure_all(plan, todo, done, pool, elapsed_s)

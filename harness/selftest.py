@@ -35,7 +35,7 @@ from harness.core.timestamps import utc_now
 from harness.core.units import count
 from harness.planning.config import find_configuration, parse_share, read_config
 from harness.planning.matrix import make_plan
-from harness.planning.schedule import duration_in_words
+from harness.planning.run_time import duration_in_words
 from harness.reporting.tables.harness_error_tables import selftest_table
 from harness.reporting.writers.markdown import document_text
 from harness.zoo.families import known_duration

@@ -15,6 +15,7 @@ from harness.core.errors import CaseError, MissingInputError
 from harness.core.padding import Mask, mask_of
 from harness.core.schemas import Case, ExportRecord, InputSet, NewSamples
 from harness.timing.repeat_check import NewBatches
+from harness.timing.rotation import MIN_BATCHES, batch_starts
 from harness.zoo.input_files import read_arrays
 from harness.zoo.inputs.preprocessing import (
     RawSample,
@@ -24,9 +25,6 @@ from harness.zoo.inputs.preprocessing import (
     samples_in_memory,
 )
 from harness.zoo.loaded import in_model_layout
-
-MIN_BATCHES = 8
-"""Fewer different inputs would let caches and branch predictors learn them: a choice."""
 
 
 @dataclass(frozen=True)
@@ -164,18 +162,6 @@ def load_raw_batches(folder: Path, export: ExportRecord, case: Case, samples: in
         answer=answer_of(raw.answer),
         reference=_batch_of(folder / raw.reference.path, samples, case.batch_size),
     )
-
-
-def batch_starts(samples: int, batch_size: int) -> list[int]:
-    """First sample of each batch: together they cover all samples, and there are at least MIN_BATCHES.
-
-    Small batches partition the samples. Large batches overlap, each starting an eighth of the samples later; samples
-    wrap around at the end.
-    """
-    partition = math.ceil(samples / batch_size)
-    if partition >= MIN_BATCHES:
-        return [index * batch_size for index in range(partition)]
-    return [index * samples // MIN_BATCHES for index in range(MIN_BATCHES)]
 
 
 def _input_set(export: ExportRecord, case: Case, samples: int) -> InputSet:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -183,6 +184,15 @@ def read_exports(plan: Plan, results: Results, models: Models) -> Exports:
             records[planned.name] = record
     _refuse_none(records, absent)
     return Exports(records, absent, plan.measurement.parity_samples)
+
+
+def known_exports(plan: Plan, results: Results, models: Models) -> list[ExportRecord]:
+    """The records of the plan's exports that are here, before `export` has looked at them."""
+    records = []
+    for planned in (planned for planned in plan.models if planned.exported):
+        with suppress(FormatError, MissingInputError):
+            records.append(read_export_record(plan, planned, export_files(planned.slug, results, models)))
+    return records
 
 
 def _refuse_none(intact: Collection[str], absent: Mapping[str, InferometerError]) -> None:

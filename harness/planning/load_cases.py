@@ -17,7 +17,7 @@ from harness.core.schemas.load_record import MOST_LENGTHS, Batching
 from harness.core.store import digest_of
 from harness.endpoints.target import parse_target
 from harness.planning.config import READ_BY, ScenarioBlock, parse_delay_ns, parse_duration_s
-from harness.planning.schedule import range_in_words
+from harness.planning.run_time import range_in_words
 from harness.serving.load_case import batch_sizes, planned_points, requests_at_rate, rounded_rate
 from harness.serving.load_verdict import parse_bounds
 from harness.zoo import model_info

@@ -27,7 +27,8 @@ from harness.core.schemas import Failed, Plan, StateId
 from harness.planning.block_settings import parse_interpreters
 from harness.planning.exports import Exports, built_engines
 from harness.planning.resume import finished_turns
-from harness.planning.schedule import Turn, paired_rounds, time_of_pairs_in_words
+from harness.planning.run_time import sample_times, time_of_pairs_in_words
+from harness.planning.schedule import Turn, paired_rounds
 from harness.processes.launcher import Code
 from harness.processes.pool import WorkerPool, split_off_unexported
 
@@ -228,7 +229,8 @@ def measure_in_turn(against: InterleavedState, here: InterleavedState) -> int:
     cli.say(f"{number} pairs of processes to run with {threads} threads each, both states in turn{kept}.")
     if number:
         pairs = [case for turns in rounds for (_, case), _ in turns]
-        cli.say(f"{BOTH_STATES}{time_of_pairs_in_words(pairs, settings)}")
+        known = sample_times(here.exports.intact.values())
+        cli.say(f"{BOTH_STATES}{time_of_pairs_in_words(pairs, settings, known)}")
     failures = lacking
     with (
         _pool(here, threads, 2 * number) as here_pool,

@@ -68,11 +68,11 @@ from harness.timing.issuing_thread import CalledBack, Flight, OnStreams, issue, 
 from harness.timing.process_counters import CpuWatch, peak_bytes
 from harness.timing.repeat_check import ALONE_PAIRS, Rewritable
 from harness.timing.request_loops import SWITCH_S, Dispatches, WorkerThreads, serve, serve_closed
+from harness.timing.rotation import batches_to_check
 from harness.timing.service_times import Dispatcher, DispatcherOnStream, order_guard, repeat_guard, service_times
 from harness.timing.session import (
     KEPT_OUTPUTS,
     KeptOutputs,
-    batches_to_check,
     compare_answers,
     disable_garbage_collection,
     run_repeat_check,

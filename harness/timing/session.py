@@ -70,15 +70,10 @@ from harness.timing.repeat_check import (
     check_repeats,
     new_distances,
 )
+from harness.timing.rotation import batches_to_check
 
 KEPT_OUTPUTS = 8
 """Number of outputs that are kept for the check after the loop: those of the latest timed blocks."""
-
-LATER_SHARE = 8
-"""Rounds after the first compare one batch in this many before timing …"""
-
-LEAST_CHECKED = 8
-"""… but at least this many batches, or all where there are fewer."""
 
 KEPT_BYTES = 16 << 20
 """Fewer outputs than KEPT_OUTPUTS are kept, but at least one, where they are larger together: they count as memory of
@@ -333,16 +328,6 @@ def _start_cold(backend: Session, mode: Mode, enter: Callable[[str], None], cons
         compile_cached=cached,
         first_inference=now_ns() - first_start,
     )
-
-
-def batches_to_check(batches: int, round_number: int) -> range:
-    """Batches that a process compares with the reference before timing.
-
-    All in round 1, and one in LATER_SHARE in each later round, different in each, so that LATER_SHARE rounds cover all.
-    Answers during timing are compared as well. For a slow model, comparing 64 answers takes longer than timing it.
-    """
-    step = 1 if round_number == 1 else max(1, min(LATER_SHARE, batches // LEAST_CHECKED))
-    return range((round_number - 1) % step, batches, step)
 
 
 def _answers(

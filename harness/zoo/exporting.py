@@ -6,7 +6,7 @@ import dataclasses
 import math
 import shutil
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -193,13 +193,18 @@ def _bring_pickled(job: ExportJob) -> None:
 
 
 def export_model(
-    job: ExportJob, identified: LoadedRequest, step: StepTimer, seconds: Mapping[str, float], compare: Compare
+    job: ExportJob,
+    identified: LoadedRequest,
+    step: StepTimer,
+    seconds: Mapping[str, float],
+    compare: Compare,
+    now_ns: Callable[[], int],
 ) -> ExportRecord:
     """Write the model's files and return their record, which the caller saves.
 
     Where an ONNX file cannot be made, or differs from the model, the record has the reason: PyTorch needs no file.
 
-    `step` fills `seconds`. Raises HubError, ConfigError, UsageError, ExportError or StorageError.
+    `step` fills `seconds`. now_ns: the clock. Raises HubError, ConfigError, UsageError, ExportError or StorageError.
     """
     loaded = identified.loaded
     with store.translate_storage_errors(job.folder.root):
@@ -207,7 +212,7 @@ def export_model(
             inputs = {length: _real_inputs(job, loaded, length) for length in job.lengths}
         with step("reference"):
             loaded = _diagnosed(job, loaded, inputs[job.lengths[0]].arrays, compare)
-            references = _write_references(job, loaded, inputs, compare)
+            references = _write_references(job, loaded, inputs, compare, now_ns)
         raw = _raw_inputs(job, loaded, inputs, step)
         with step("work"):
             work = work_of(loaded, inputs)
@@ -333,20 +338,26 @@ def _diagnosed(job: ExportJob, loaded: Loaded, inputs: Arrays, compare: Compare)
 @dataclasses.dataclass(frozen=True)
 class _References:
     """exchanged: how far the answers to different samples are apart; None for one sample. new: the new samples, or why
-    there are none."""
+    there are none. sample_s: seconds of a sample in the fastest call."""
 
     exchanged: Parity | None
     new: NewSamples | str
+    sample_s: float
 
 
 def _write_references(
-    job: ExportJob, loaded: Loaded, inputs: Mapping[int | None, Inputs], compare: Compare
+    job: ExportJob,
+    loaded: Loaded,
+    inputs: Mapping[int | None, Inputs],
+    compare: Compare,
+    now_ns: Callable[[], int],
 ) -> dict[int | None, _References]:
     """Length → what is known of the reference outputs, which are written."""
     answer = reference_of(loaded, limits.thread_count())
     references: dict[int | None, _References] = {}
     for length, made in inputs.items():
-        outputs = in_chunks(answer, made.arrays, loaded.fixed_batch)
+        sample_ns: list[float] = []
+        outputs = in_chunks(_timed(answer, sample_ns, now_ns), made.arrays, loaded.fixed_batch)
         check_comparable(job.info.name, outputs)
         check_not_empty(job.info.name, outputs)
         check_token_axes(job.info.name, answer, made.arrays, outputs, loaded.fixed_batch)
@@ -354,8 +365,21 @@ def _write_references(
         references[length] = _References(
             exchanged=exchanged_answers(outputs, loaded.classifier, mask_of(made.arrays), compare),
             new=_write_new_samples(job, answer, made.arrays, outputs, loaded.fixed_batch, length),
+            sample_s=min(sample_ns) / 1e9,
         )
     return references
+
+
+def _timed(answer: Forward, sample_ns: list[float], now_ns: Callable[[], int]) -> Forward:
+    """The reference, which adds the time of a sample of each call to `sample_ns`."""
+
+    def timed(arrays: Arrays) -> Arrays:
+        began = now_ns()
+        outputs = answer(arrays)
+        sample_ns.append(max(1, now_ns() - began) / len(next(iter(arrays.values()))))
+        return outputs
+
+    return timed
 
 
 def _write_new_samples(
@@ -535,5 +559,6 @@ def _input_set(
         exchanged=references.exchanged,
         new=references.new if isinstance(references.new, NewSamples) else None,
         new_missing=references.new if isinstance(references.new, str) else None,
+        sample_s=references.sample_s,
         text_share=share,
     )

@@ -128,6 +128,9 @@ class InputSet(Record):
     new: NewSamples | None = None
     new_missing: str | None = None
     """Why there are no new samples; None where there are, and in older records."""
+    sample_s: Annotated[float, Field(gt=0)] | None = None
+    """Seconds of a sample in the fastest call of the reference, from which the time of a plan is expected. None in
+    older records."""
     text_share: Annotated[float, Field(gt=0, lt=1)] | None = None
     """Share of the tokens that the attention mask shows, of all samples; None where nothing is padding."""
 

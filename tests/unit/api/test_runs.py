@@ -19,7 +19,8 @@ from harness.core.schemas.vocabulary import Flag
 from harness.planning.config import Config
 from harness.planning.load_cases import load_time_in_words
 from harness.planning.matrix import make_plan
-from harness.planning.schedule import select_cases, time_in_words, time_of_pairs_in_words
+from harness.planning.run_time import time_in_words, time_of_pairs_in_words
+from harness.planning.schedule import select_cases
 from harness.processes.code_states import BOTH_STATES
 from tests.synthetic_loads import load_rows
 from tests.synthetic_results import RESNET, Synthetic, case_of, measured
@@ -199,9 +200,10 @@ def test_of_an_ab_run_the_time_of_the_pairs_stays_and_other_lines_are_progress(
     progress: list[str] = []
     show = runs._time_and_progress(progress.append)
     show("10 pairs")
-    show(f"{BOTH_STATES}{time_of_pairs_in_words([EAGER] * 10, Synthetic().plan.measurement)}")
+    time = f"{BOTH_STATES}{time_of_pairs_in_words([EAGER] * 10, Synthetic().plan.measurement)}"
+    show(time)
     assert progress == ["10 pairs"]
-    assert capsys.readouterr().err.endswith(" to measure\n")
+    assert capsys.readouterr().err.endswith(f"{time}\n")
 
 
 def test_hints_of_rows_are_arguments_of_the_api() -> None:

@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.backends.batches import MIN_BATCHES, batch_starts, load_batches
+from harness.backends.batches import load_batches
 from harness.core.errors import MalformedFileError, MissingInputError
 from harness.core.schemas import Artifact, Case, ExportRecord, NewSamples
+from harness.timing.rotation import MIN_BATCHES, batch_starts
 from harness.zoo.input_files import read_arrays
 from tests import synthetic_results as made
 

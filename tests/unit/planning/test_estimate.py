@@ -7,11 +7,19 @@ from pathlib import Path
 import pytest
 
 from harness.core import store
-from harness.core.schemas import Plan
+from harness.core.schemas import Measurement, Plan, Summary
 from harness.planning.config import parse_config
 from harness.planning.matrix import make_plan
-from harness.planning.schedule import engines_in_words, estimate_s, further_in_words, tuning_in_words
-from tests.synthetic_results import RESNET, matrix, plan_of
+from harness.planning.run_time import (
+    engines_in_words,
+    estimate_s,
+    further_in_words,
+    sample_times,
+    time_in_words,
+    tuning_in_words,
+    turns_s,
+)
+from tests.synthetic_results import EFFICIENTNET, RESNET, case_of, export_record, matrix, plan_of
 
 PUBLISHED = Path(__file__).resolve().parents[3] / "results" / "published"
 
@@ -48,6 +56,68 @@ def test_these_published_runs_took_no_longer_than_their_plans_say(folder: str, m
     """From the start of the first process to that of the last one, without pauses."""
     low, high = estimate_s(store.load(PUBLISHED / folder / "plan.json", Plan, ""))
     assert low < measured_s < high < 4 * measured_s
+
+
+def test_with_the_times_of_its_models_a_published_run_took_no_longer_either() -> None:
+    """The sample times are those that its rows show for eager PyTorch."""
+    folder = PUBLISHED / "epyc-2-vcpu/2026-11-30-cpu-table"
+    summary = store.load(folder / "summary.json", Summary, "")
+    times: dict[tuple[str, int | None], float] = {}
+    for row in summary.rows:
+        if row.backend == "torch-eager" and row.precision == "fp32" and row.latency_ns:
+            key, seconds = (row.model, row.sequence_length), row.latency_ns.median / row.batch_size / 1e9
+            times[key] = min(seconds, times.get(key, seconds))
+    low, high = estimate_s(store.load(folder / "plan.json", Plan, ""), times)
+    assert low < 2017 < high < 4 * 2017
+
+
+def slow_plan(**measurement: object) -> Plan:
+    return plan_of((RESNET,), [case_of(RESNET, name, "fp32", 4) for name in ("torch-eager", "onnxruntime")]).model_copy(
+        update={
+            "measurement": Measurement.model_validate({"rounds": 1, "warmup_max_s": 1, "max_s": 1.5, **measurement})
+        }
+    )
+
+
+SLOW = {("resnet50", None): 0.25}
+"""A pass of four samples takes a second."""
+
+
+def test_the_checks_of_a_slow_model_count() -> None:
+    """Batches of 4 are 16 batches of 64 samples: 16 comparisons, 17 passes of the repeat check, 4 with new samples and
+    the first one, before and after a warm-up and a timed part that end after a pass."""
+    (low, high), (_, without) = estimate_s(slow_plan(), SLOW), estimate_s(slow_plan(), {("resnet50", None): 1e-9})
+    assert without + 2 * 38 * 1.0 < high < without + 2 * 42 * 2.0
+    assert low > 2 * 38 * 0.1
+    later = [
+        turns_s([(number, case)], (), slow_plan().measurement, SLOW)[1]
+        for number in (1, 2)
+        for case in slow_plan().cases[:1]
+    ]
+    assert later[1] < later[0]
+
+
+def test_a_process_ends_at_its_time_limit() -> None:
+    assert estimate_s(slow_plan(timeout_s=20.0), SLOW)[1] == 2 * 20
+
+
+def test_a_model_without_an_export_has_the_passes_that_its_time_assumes() -> None:
+    words = time_in_words(slow_plan())
+    assert words.endswith(" to measure with passes of up to 50 ms, up to 2 min with passes of 1 s; besides export")
+    assert time_in_words(slow_plan(), SLOW).endswith(" to measure, besides export")
+
+
+def test_of_several_models_those_without_an_export_are_named() -> None:
+    cases = [case_of(model, "torch-eager", "fp32", 4) for model in (RESNET, EFFICIENTNET)]
+    both = plan_of((RESNET, EFFICIENTNET), cases)
+    assert " with passes of efficientnet-lite0 of up to 50 ms, " in time_in_words(both, SLOW)
+
+
+def test_the_time_of_a_sample_comes_from_the_fastest_call_of_the_reference() -> None:
+    export = export_record(RESNET)
+    timed = export.input_sets[0].model_copy(update={"sample_s": 0.25})
+    assert sample_times([export]) == {}
+    assert sample_times([export.model_copy(update={"input_sets": (timed,)})]) == {(RESNET.name, None): 0.25}
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from harness.core.schemas import Measurement, Plan, Tolerance
 from harness.planning import matrix
 from harness.planning.config import parse_config, read_config
 from harness.planning.matrix import make_plan, plan_id, settings_id
-from harness.planning.schedule import estimate_s, range_in_words
+from harness.planning.run_time import estimate_s, range_in_words
 
 ON_CPU = [name for name, info in BACKENDS.items() if "cpu" in info.precisions]
 CONFIGS = sorted(Path(__file__).parents[3].joinpath("configs").glob("*.yaml"))

@@ -13,7 +13,8 @@ import pytest
 
 from harness.core.errors import UsageError
 from harness.core.layout import Results
-from harness.planning.schedule import time_of_pairs_in_words
+from harness.planning.exports import Exports
+from harness.planning.run_time import time_of_pairs_in_words
 from harness.processes import code_states as module
 from harness.processes.code_states import (
     CodeState,
@@ -146,7 +147,7 @@ def test_the_time_of_the_pending_pairs_is_said_before_they_begin(
             pass
 
     rounds = [[((number, case), True)] for number in range(1, pairs + 1)]
-    side: Any = SimpleNamespace(plan=plan, results=Results(Path()))
+    side: Any = SimpleNamespace(plan=plan, results=Results(Path()), exports=Exports({}, {}, 64))
     monkeypatch.setattr(module, "_pending", lambda *_: (rounds, 0))
     monkeypatch.setattr(module, "_pool", lambda *_, **__: Pool())
     monkeypatch.setattr(module, "_forget", lambda *_: None)

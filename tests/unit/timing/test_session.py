@@ -20,6 +20,8 @@ from harness.timing import (
     session,
 )
 from harness.timing.modes import Sync
+from harness.timing.repeat_check import NewBatches
+from harness.timing.rotation import passes_beside_timing
 from harness.timing.session import KEPT_OUTPUTS, Measurements, run_session
 from tests.fixtures.loops import settings
 
@@ -108,15 +110,6 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Measurements]:
     return call
 
 
-def test_the_first_round_compares_all_batches_and_later_ones_others_each() -> None:
-    assert list(session.batches_to_check(64, 1)) == list(range(64))
-    later = [list(session.batches_to_check(64, number)) for number in range(2, 10)]
-    assert [len(batches) for batches in later] == [8] * 8
-    assert sorted(index for batches in later for index in batches) == list(range(64))
-    assert len(session.batches_to_check(20, 2)) == 10
-    assert list(session.batches_to_check(15, 2)) == list(range(15))
-
-
 Run = Callable[..., Measurements]
 ONE = "select infer sync "
 
@@ -137,6 +130,27 @@ def test_the_order_of_calls_is_exactly_the_contract(run: Run, compiles: bool) ->
         r"close "
     )
     assert re.fullmatch(order, " ".join(backend.calls) + " ")
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_a_process_of_a_slow_model_makes_as_many_passes_beside_timing_as_a_plan_expects(
+    monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    class Slow(Recording):
+        def infer(self) -> None:
+            super().infer()
+            self.now_ns += 500 * MS
+
+    backend = Slow()
+    for module in (loop, session, repeat_check, clock):
+        monkeypatch.setattr(module, "now_ns", lambda: backend.now_ns)
+    new = NewBatches(rows={index: [0] for index in range(BATCHES)}, inputs=lambda i: inputs()[i], reference=reference)
+    mode = Sync(backend, BATCHES)
+    run_session(
+        backend, mode, reference, True, settings(), backend.enter, inputs(), round_number=number, new=lambda: new
+    )
+    text = re.sub(r"\[warm-up\].*\[outputs check\]", "", " ".join(backend.calls))
+    assert text.split().count("infer") == passes_beside_timing(BATCHES, number)
 
 
 def test_cold_costs_are_the_calls_own_time(run: Run) -> None:
