@@ -17,9 +17,11 @@ from harness.endpoints.issuing import issue_closed_loop, issue_open_loop, kept_s
 from harness.endpoints.target import parse_target
 from harness.endpoints.timeline import Timeline
 from harness.timing.clock import now_ns
-from tests.fixtures.fault_server import Behaviour, closed_port, fault_server
+from tests.fixtures.fault_server import GUARD_S, Behaviour, closed_port, fault_server
 
 SECOND = 1_000_000_000
+GUARD_NS = GUARD_S * SECOND
+"""Deadline of requests that get their answer, or their failure, at once."""
 SAMPLES: list[Sample] = [{"x": np.full((2, 3), value, np.float32)} for value in range(4)]
 WORDS: list[Sample] = [Prompt("once upon", 5)]
 STEPS = [(0.0, {"text": letter}) for letter in "abcde"]
@@ -46,11 +48,11 @@ def load(
     behaviour.script = lambda _: "good"
     with fault_server(behaviour) as port:
         endpoint = open_endpoint(parse_target(url(port)))
-        endpoint.check(samples[0], 5 * SECOND)
+        endpoint.check(samples[0], GUARD_NS)
         behaviour.count, behaviour.connections, behaviour.script = 0, 0, script
         order = [number % len(samples) for number in range(requests)]
         schedule = np.arange(requests, dtype=np.int64) * gap_ns
-        options.setdefault("timeout_ns", 5 * SECOND)
+        options.setdefault("timeout_ns", GUARD_NS)
         return issue_open_loop(endpoint, samples, order, schedule, **options)
 
 
@@ -103,18 +105,19 @@ def test_each_fault_is_a_failure_of_its_request_alone(way: str) -> None:
 
 @pytest.mark.parametrize("way", ["silent", "drip"])
 def test_a_request_without_an_answer_ends_at_its_deadline(way: str) -> None:
-    run = load(Behaviour(script=lambda number: way if number == 3 else "good"), timeout_ns=SECOND // 4)
+    # No other request: on a busy machine it might come to its deadline as well.
+    run = load(Behaviour(script=lambda _: way), 1, timeout_ns=SECOND // 4)
     assert run.counts() == {"timeout": 1}
-    assert np.isinf(run.latency_ns()).sum() == 1
+    assert np.isinf(run.latency_ns()).all()
 
 
 def test_a_server_that_is_gone_refuses_every_request_and_ends_nothing() -> None:
     behaviour = Behaviour()
     with fault_server(behaviour) as port:
         endpoint = open_endpoint(parse_target(kserve(port)))
-        endpoint.check(SAMPLES[0], SECOND)
+        endpoint.check(SAMPLES[0], GUARD_NS)
     gone = open_endpoint(parse_target(kserve(closed_port())))
-    run = issue_open_loop(gone, SAMPLES, [0] * 6, np.arange(6, dtype=np.int64), SECOND)
+    run = issue_open_loop(gone, SAMPLES, [0] * 6, np.arange(6, dtype=np.int64), GUARD_NS)
     assert run.counts() == {"refused": 6}
     assert np.isinf(run.latency_ns()).all()
     assert len(run.failures) == 6
@@ -130,12 +133,11 @@ def test_a_connection_is_used_again_unless_the_server_closed_it(way: str, reopen
 
 
 def test_one_slow_answer_delays_no_other_request() -> None:
-    # The stalled request ends only when its deadline has passed; all others are issued and answered before that.
-    run = load(Behaviour(script=lambda number: "silent" if number == 0 else "good"), 60, timeout_ns=2 * SECOND)
-    assert run.counts() == {"timeout": 1}
-    good = ~run.failed
-    assert good.sum() == 59
-    assert np.all(run.done[good] < 2 * SECOND)
+    # The first answer comes when all other requests are there: one that waited for it would never come.
+    behaviour = Behaviour(script=lambda number: "when all came" if number == 0 else "good", expected=60)
+    run = load(behaviour, 60)
+    assert run.counts() == {}
+    assert run.done[0] > run.issued.max()
 
 
 def test_nothing_is_dropped_when_no_thread_is_free_and_latency_counts_from_the_schedule() -> None:
@@ -149,18 +151,18 @@ def test_nothing_is_dropped_when_no_thread_is_free_and_latency_counts_from_the_s
 
 
 def test_threads_are_added_while_more_requests_are_in_flight() -> None:
-    run = load(Behaviour(service_s=0.3), 80, gap_ns=1_000_000)
+    run = load(Behaviour(script=lambda _: "when all came", expected=80), 80, gap_ns=1_000_000)
     assert run.counts() == {}
-    assert run.connections > 60
-    assert run.most_in_flight > 60
+    assert run.connections >= 80
+    assert run.most_in_flight == 80
 
 
 def test_a_closed_loop_has_no_schedule() -> None:
     behaviour = Behaviour(service_s=0.002)
     with fault_server(behaviour) as port:
         endpoint = open_endpoint(parse_target(kserve(port)))
-        endpoint.check(SAMPLES[0], SECOND)
-        run = issue_closed_loop(endpoint, SAMPLES, [0, 1, 2, 3] * 5, 4, 5 * SECOND)
+        endpoint.check(SAMPLES[0], GUARD_NS)
+        run = issue_closed_loop(endpoint, SAMPLES, [0, 1, 2, 3] * 5, 4, GUARD_NS)
     assert run.counts() == {}
     assert not run.open_loop
     assert np.array_equal(run.scheduled, run.issued)
@@ -172,7 +174,7 @@ def test_a_closed_loop_has_no_schedule() -> None:
 
 def test_an_error_of_our_own_is_raised_and_not_counted() -> None:
     with fault_server(Behaviour()) as port, pytest.raises(TypeError):
-        issue_open_loop(open_endpoint(parse_target(completions(port))), SAMPLES, [0], np.zeros(1, np.int64), SECOND)
+        issue_open_loop(open_endpoint(parse_target(completions(port))), SAMPLES, [0], np.zeros(1, np.int64), GUARD_NS)
 
 
 def test_every_kth_answer_is_kept_where_all_are_too_many() -> None:
@@ -186,7 +188,7 @@ def test_a_schedule_that_goes_back_is_refused() -> None:
     endpoint = open_endpoint(parse_target(kserve(1)))
     for bad in ([5, 1], [-1, 2], [1]):
         with pytest.raises(ValueError, match="not sorted"):
-            issue_open_loop(endpoint, SAMPLES, [0, 0], np.array(bad, np.int64), SECOND)
+            issue_open_loop(endpoint, SAMPLES, [0, 0], np.array(bad, np.int64), GUARD_NS)
 
 
 def test_a_wrong_answer_becomes_a_failure() -> None:
@@ -255,10 +257,11 @@ def test_a_stream_that_ends_early_is_a_failure_with_its_steps_kept(way: str) -> 
 def test_a_stalled_token_shows_in_the_gaps_and_past_the_deadline_as_a_failure() -> None:
     steps = [*STEPS[:2], (0.5, {"text": "c"}), *STEPS[3:]]
     run = load(Behaviour(steps=steps, usage=5), 1, samples=WORDS, url=completions)
-    assert np.argmax(run.step_gaps_ns()) == 1  # shorter than the stall where the token before it was read late
-    assert run.done[0] - run.sent[0] >= 0.5e9
+    # The token before it may be read late: then a part of the stall is in the time of that one.
+    assert run.first_ns()[0] + run.step_gaps_ns()[:2].sum() >= 0.5e9
+    assert run.step_gaps_ns().size == 4
     stalled = Behaviour(lambda _: "stalled token", steps=STEPS)
-    run = load(stalled, 1, samples=WORDS, url=completions, timeout_ns=SECOND)
+    run = load(stalled, 1, samples=WORDS, url=completions, timeout_ns=3 * SECOND)
     assert run.counts() == {"timeout": 1}
     assert run.steps.offsets.tolist() == [0, 2]
 
@@ -283,7 +286,7 @@ def test_a_request_is_greedy_streamed_and_of_the_asked_length() -> None:
 
 def checked(behaviour: Behaviour, sample: Sample, url: Callable[[int], str] = kserve) -> tuple[str, tuple[str, ...]]:
     with fault_server(behaviour) as port:
-        facts = open_endpoint(parse_target(url(port))).check(sample, SECOND)
+        facts = open_endpoint(parse_target(url(port))).check(sample, GUARD_NS)
     assert facts.loopback
     return facts.form, facts.notes
 
@@ -348,7 +351,7 @@ def test_a_missing_service_is_an_error_of_two_lines() -> None:
     for url in (kserve, completions):
         sample = SAMPLES[0] if url is kserve else WORDS[0]
         with pytest.raises(UnavailableError, match="refused") as caught:
-            open_endpoint(parse_target(url(closed_port()))).check(sample, SECOND)
+            open_endpoint(parse_target(url(closed_port()))).check(sample, GUARD_NS)
         assert caught.value.hint == "Start the server, or check host and port."
 
 
@@ -356,11 +359,11 @@ def test_totals_of_a_server_are_read_before_and_after() -> None:
     behaviour = Behaviour()
     with fault_server(behaviour) as port:
         endpoint = open_endpoint(parse_target(kserve(port)))
-        before = endpoint.totals(SECOND)
+        before = endpoint.totals(GUARD_NS)
         connection = endpoint.connect()
         for _ in range(3):
-            connection.exchange(SAMPLES[0], now_ns() + SECOND, Exchange())
-        after = endpoint.totals(SECOND)
+            connection.exchange(SAMPLES[0], now_ns() + GUARD_NS, Exchange())
+        after = endpoint.totals(GUARD_NS)
         connection.close()
     assert before is not None
     assert after is not None
@@ -372,7 +375,7 @@ def test_a_key_travels_and_a_message_never_has_it(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("INFEROMETER_API_KEY", "key-123")
     behaviour = Behaviour(script=lambda _: "status 401")
     with fault_server(behaviour) as port, pytest.raises(UnavailableError) as caught:
-        open_endpoint(parse_target(kserve(port))).check(SAMPLES[0], SECOND)
+        open_endpoint(parse_target(kserve(port))).check(SAMPLES[0], GUARD_NS)
     assert behaviour.seen[-1]["headers"]["Authorization"] == "Bearer key-123"
     assert "key-123" not in caught.value.problem + caught.value.hint
 

@@ -26,6 +26,9 @@ grpc = pytest.importorskip("grpc", reason="grpcio is not installed (extra `endpo
 pytest.importorskip("google.protobuf", reason="protobuf is not installed (extra `endpoints`)")
 
 SECOND = 1_000_000_000
+GUARD_S = 300
+"""Ends an exchange that hangs; nothing is ever asserted about how long something took."""
+GUARD_NS = GUARD_S * SECOND
 SAMPLES: list[Sample] = [{"x": np.full((2, 3), value, np.float32)} for value in range(4)]
 Script = Callable[[int], str]
 
@@ -42,7 +45,7 @@ class Doubler:
         way = self.script(self.count)
         self.count += 1
         if way == "silent":
-            self.open.wait(20)
+            self.open.wait(GUARD_S)
         if way in ("INTERNAL", "INVALID_ARGUMENT", "RESOURCE_EXHAUSTED", "UNAVAILABLE"):
             context.abort(getattr(grpc.StatusCode, way), "as asked")
         if way == "garbage":
@@ -102,15 +105,15 @@ def url(port: int) -> str:
     return f"kserve+grpc://127.0.0.1:{port}/v2/models/double"
 
 
-def load(script: Script = lambda _: "good", values: bool = False, timeout_ns: int = 5 * SECOND) -> Timeline:
+def load(script: Script = lambda _: "good", values: bool = False) -> Timeline:
     with serving(values=values) as (port, doubler):
         endpoint = open_endpoint(parse_target(url(port)))
-        facts = endpoint.check(SAMPLES[0], 5 * SECOND)
+        facts = endpoint.check(SAMPLES[0], GUARD_NS)
         assert (facts.server, facts.version, facts.form, facts.notes) == ("doubler", "2", "protobuf", ())
         doubler.count, doubler.script = 0, script
         schedule = np.arange(8, dtype=np.int64) * 2_000_000
-        run = issue_open_loop(endpoint, SAMPLES, [number % 4 for number in range(8)], schedule, timeout_ns)
-        totals = endpoint.totals(SECOND)
+        run = issue_open_loop(endpoint, SAMPLES, [number % 4 for number in range(8)], schedule, GUARD_NS)
+        totals = endpoint.totals(GUARD_NS)
         assert totals is not None
         assert (totals.requests, totals.executions, totals.queue_ns) == (8, 8, 80)
     return run
@@ -145,19 +148,25 @@ def test_each_fault_is_a_failure_of_its_request_alone(way: str) -> None:
 
 
 def test_a_request_without_an_answer_ends_at_its_deadline() -> None:
-    assert load(lambda number: "silent" if number == 3 else "good", timeout_ns=SECOND // 2).counts() == {"timeout": 1}
+    with serving() as (port, doubler):
+        endpoint = open_endpoint(parse_target(url(port)))
+        endpoint.check(SAMPLES[0], GUARD_NS)
+        doubler.script = lambda _: "silent"
+        # No other request: on a busy machine it might come to its deadline as well.
+        run = issue_open_loop(endpoint, SAMPLES, [0], np.zeros(1, np.int64), 2 * SECOND)
+    assert run.counts() == {"timeout": 1}
 
 
 def test_a_missing_or_different_service_is_an_error_of_two_lines() -> None:
     with pytest.raises(UnavailableError, match="refused"):
         open_endpoint(parse_target(url(closed_port()))).check(SAMPLES[0], SECOND // 4)
     with serving() as (port, _), pytest.raises(UsageError, match="takes FP32 for `x`, and this model has INT64"):
-        open_endpoint(parse_target(url(port))).check({"x": np.ones((2, 3), np.int64)}, SECOND)
+        open_endpoint(parse_target(url(port))).check({"x": np.ones((2, 3), np.int64)}, GUARD_NS)
 
 
 def test_a_server_that_lists_no_inputs_is_noted() -> None:
     with serving(described=False) as (port, _):
-        facts = open_endpoint(parse_target(url(port))).check(SAMPLES[0], SECOND)
+        facts = open_endpoint(parse_target(url(port))).check(SAMPLES[0], GUARD_NS)
     assert len(facts.notes) == 1
 
 
