@@ -65,10 +65,11 @@ from harness.planning.run_time import (
     tuning_in_words,
 )
 from harness.zoo import ModelInfo, model_info
+from harness.zoo.file_graph import fixed_batch_of
 from harness.zoo.input_files import describe_inputs, length_pairs
 from harness.zoo.model_files import DecoderFacts, facts_of
 from harness.zoo.quantised_files import DEQUANTISED, FileQuantisation, quantisation_of
-from harness.zoo.sources import is_model_file, require_files, with_prefix
+from harness.zoo.sources import is_model_file, onnx_path, require_files, with_prefix
 
 T = TypeVar("T")
 
@@ -88,7 +89,8 @@ def stage(arguments: Sequence[str]) -> None:
     quantised = _quantised(final)
     # Of the file alone first: an error in it is not one of the options.
     base = config.model_copy(update={"device": final.device, "scenarios": ()})
-    plan = make_plan(base, source, digest, quantised=quantised)
+    fixed = _fixed_batches(final)
+    plan = make_plan(base, source, digest, quantised=quantised, fixed=fixed)
     given = _own_inputs(final)
     final, pairs = _own_prompts(final)
     if final != base or given or pairs or options.load:
@@ -101,6 +103,7 @@ def stage(arguments: Sequence[str]) -> None:
             inputs=given,
             loads_alone=options.load,
             pairs=pairs,
+            fixed=fixed,
         )
     for name in dict.fromkeys([*(model.name for model in plan.models), *(case.model for case in plan.generations)]):
         require_files(name)
@@ -180,10 +183,8 @@ def _quantised(config: Config) -> dict[str, FileQuantisation]:
     """Quantisation of the user's ONNX files, for those that are quantised."""
     kinds = {}
     for entry in config.models:
-        prefix, _, reference = entry.name.partition(":")
-        if prefix != "onnx":
-            continue
-        kind = quantisation_of(Path(reference).expanduser())
+        path = onnx_path(entry.name)
+        kind = None if path is None else quantisation_of(path)
         if kind is None:
             continue
         kinds[entry.name] = kind
@@ -192,6 +193,13 @@ def _quantised(config: Config) -> dict[str, FileQuantisation]:
         else:
             cli.say(f"{entry.name} is quantised already ({kind}): its rows are int8")
     return kinds
+
+
+def _fixed_batches(config: Config) -> dict[str, int]:
+    """The only batch size of the user's ONNX files that have one."""
+    files = {entry.name: onnx_path(entry.name) for entry in config.models}
+    sizes = {name: fixed_batch_of(path) for name, path in files.items() if path is not None}
+    return {name: size for name, size in sizes.items() if size is not None}
 
 
 def _own_inputs(config: Config) -> dict[str, tuple[GivenInputs, ...]]:
@@ -319,13 +327,13 @@ def _describe(plan: Plan, path: Path, changed: bool, known: SampleTimes) -> None
             f"  cases     {len(runnable)} to measure in {units.count(plan.measurement.rounds, 'round')}"
             + (f", {skipped} skipped, with the reason in the report" if skipped else "")
         )
-    if plan.cases and (further := further_in_words(plan.measurement)):
+    if runnable and plan.cases and (further := further_in_words(plan.measurement)):
         cli.say(f"  further   {further}")
     if tuning := tuning_in_words(plan, known):
         cli.say(f"  tuning    {tuning}")
     if engines := engines_in_words(plan):
         cli.say(f"  engines   {engines}")
-    if every:
+    if runnable:
         cli.say(f"  time      {time_in_words(plan, known)}")
     if plan.loads:
         skipped = sum(load.skip_reason is not None for load in plan.loads)

@@ -16,7 +16,7 @@ from harness.backends.info import import_target
 from harness.core.errors import CaseError
 from harness.core.schemas import Case, Device, EngineRecord, ExportRecord, Placement
 from harness.timing.cuda_modes import IN_FLIGHT
-from harness.zoo.loaded import Axes, batch_first
+from harness.zoo.batch_axes import Axes, batch_first
 
 Array = NDArray[np.generic]
 Batch = Mapping[str, Array]

@@ -16,6 +16,7 @@ from harness.core.padding import Mask, mask_of
 from harness.core.schemas import Case, ExportRecord, InputSet, NewSamples
 from harness.timing.repeat_check import NewBatches
 from harness.timing.rotation import MIN_BATCHES, batch_starts
+from harness.zoo.batch_axes import in_model_layout
 from harness.zoo.input_files import read_arrays
 from harness.zoo.inputs.preprocessing import (
     RawSample,
@@ -24,7 +25,6 @@ from harness.zoo.inputs.preprocessing import (
     prepare_of,
     samples_in_memory,
 )
-from harness.zoo.loaded import in_model_layout
 
 
 @dataclass(frozen=True)

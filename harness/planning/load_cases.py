@@ -52,11 +52,13 @@ def load_cases(
     cases: Sequence[Case],
     source: str,
     decoders: Decoders,
+    fixed: Mapping[str, int] | None = None,
 ) -> tuple[LoadCase, ...]:
     """Every scenario on every deployment of `cases`; of `decoders` where its requests are prompts and no service runs.
 
-    cases: one of each model, backend, precision, sequence length and setting, at batch size 1. Raises ConfigError for
-    an invalid bound, for a scenario without its bound, for lengths beyond a model, and for a block that selects none.
+    cases: one of each model, backend, precision, sequence length and setting, at batch size 1. fixed: the only batch
+    size of models that have one. Raises ConfigError for an invalid bound, for a scenario without its bound, for lengths
+    beyond a model, and for a block that selects none.
     """
     loads: dict[str, LoadCase] = {}
     for index, block in enumerate(blocks):
@@ -77,8 +79,27 @@ def load_cases(
         for case in selected:
             for pairs in _distributions(block) or [()]:
                 for load in _cases_of_lengths(block, case, common, policies, pairs):
-                    loads[load.load_id] = load
+                    loads[load.load_id] = _with_fixed_batch(load, (fixed or {}).get(load.model))
     return tuple(loads.values())
+
+
+def fixed_to(batch: int) -> str:
+    """The reason of cases and loads of another batch size."""
+    return f"the file is fixed to batch size {batch}"
+
+
+def _with_fixed_batch(load: LoadCase, fixed: int | None) -> LoadCase:
+    """The load case, skipped where it would serve batches of another size than its file takes."""
+    own = load.skip_reason is None and load.endpoint is None
+    if fixed is None or not own or set(batch_sizes(load)) == {fixed}:
+        return load
+    if load.scenario == "multi-stream":
+        remedy = f"SAMPLES={fixed}"
+    elif load.scenario == "offline" or fixed == 1:
+        remedy = f"MAX_BATCH={fixed}"
+    else:
+        remedy = f"SCENARIOS=offline MAX_BATCH={fixed}"
+    return load.model_copy(update={"skip_reason": f"{fixed_to(fixed)}: {remedy} serves it"})
 
 
 def _refuse_joining(block: ScenarioBlock, where: str) -> None:

@@ -34,9 +34,9 @@ from harness.core.store import digest_of
 from harness.planning.block_settings import refuse_unknown_settings, settings_of
 from harness.planning.config import Config, MatrixBlock, ModelEntry
 from harness.planning.generation_cases import KnownModels, Pairs, expand_generations
-from harness.planning.load_cases import load_cases, served_cases
+from harness.planning.load_cases import fixed_to, load_cases, served_cases
 from harness.zoo import ModelInfo, model_info
-from harness.zoo.quantised_files import FileQuantisation
+from harness.zoo.quantised_files import DEQUANTISED, FileQuantisation
 
 _MODES: Mapping[Boundary, tuple[ModeName, ...]] = {
     "compute": ("sync", "pipelined", "offline"),
@@ -100,6 +100,7 @@ def make_plan(
     inputs: Mapping[str, Sequence[GivenInputs]] | None = None,
     pairs: Pairs = (),
     loads_alone: bool = False,
+    fixed: Mapping[str, int] | None = None,
 ) -> Plan:
     """Expand a configuration. Raises ConfigError for unknown names, empty selections, duplicates, impossible blocks.
 
@@ -107,18 +108,20 @@ def make_plan(
     quantisation of users' files that are already quantised: the cases of those with products in 8 bits are int8,
     whatever a block asks for; the others are not quantised again. inputs: users' own inputs, by model; the shapes of
     arrays decide its sequence lengths. loads_alone: leave the cases of `run` out. pairs: lengths of prompts and
-    outputs, in place of those of the blocks of generation.
+    outputs, in place of those of the blocks of generation. fixed: the only batch size of users' files that have one:
+    cases and loads of other sizes are skipped.
     """
     try:
         backend_info(config.report.baseline_backend)
     except ConfigError as error:
         raise ConfigError(f"{source}: report.baseline_backend: {error.problem}", error.hint) from None
     models = _models(config, source)
-    own, given = quantised or {}, inputs or {}
+    own, given, sizes = quantised or {}, inputs or {}, fixed or {}
     in_8_bits = {name for name, kind in own.items() if kind != "weights"}
-    cases = _unique(_expand(config, models, source, own, given), source, merge, {*in_8_bits, *given})
+    cases = _unique(_expand(config, models, source, own, given, sizes), source, merge, {*in_8_bits, *given})
     decoders = partial(_decoders, config, models, source)
-    loads = load_cases(config.scenarios, _deployments(config, models, source, own, given), source, decoders)
+    deployments = _deployments(config, models, source, own, given)
+    loads = load_cases(config.scenarios, deployments, source, decoders, sizes)
     cases = [] if loads_alone else cases
     served = [*cases, *served_cases(loads)]
     needed = {case.model for case in served} | {load.model for load in loads}
@@ -216,6 +219,7 @@ def _expand(
     source: str,
     quantised: Mapping[str, FileQuantisation],
     given: Mapping[str, Sequence[GivenInputs]],
+    fixed: Mapping[str, int],
 ) -> Iterator[Case]:
     for index, block in enumerate(config.matrix):
         where = f"{source}: matrix[{index}]"
@@ -225,8 +229,8 @@ def _expand(
         for name in selected:
             entry, info = models[name]
             for backend, table in backends:
-                already, own = quantised.get(name), given.get(name, ())
-                yield from _backend_cases(block, entry, info, backend, table, config.device, already, own)
+                already, own, size = quantised.get(name), given.get(name, ()), fixed.get(name)
+                yield from _backend_cases(block, entry, info, backend, table, config.device, already, own, size)
 
 
 def _deployments(
@@ -237,14 +241,14 @@ def _deployments(
     given: Mapping[str, Sequence[GivenInputs]],
 ) -> list[Case]:
     """The deployments of the matrix: a case of each model, backend, precision, sequence length and setting, at batch
-    size 1. Empty without a scenario."""
+    size 1, whether or not its file takes it. Empty without a scenario."""
     if not config.scenarios:
         return []
     deployed = {"boundaries": ("compute",), "modes": ("sync",), "batch_sizes": (1,), "tune": False}
     blocks = tuple(block.model_copy(update=deployed) for block in config.matrix)
     cases = {
         case.case_id: case
-        for case in _expand(config.model_copy(update={"matrix": blocks}), models, source, quantised, given)
+        for case in _expand(config.model_copy(update={"matrix": blocks}), models, source, quantised, given, {})
     }
     return list(cases.values())
 
@@ -267,6 +271,7 @@ def _backend_cases(
     device: Device,
     quantised: FileQuantisation | None,
     given: Sequence[GivenInputs],
+    fixed: int | None,
 ) -> Iterator[Case]:
     """Every combination of a block's lists for one model and backend."""
     lengths: Sequence[int | None] = block.sequence_lengths if info.kind == "text" else (None,)
@@ -281,6 +286,7 @@ def _backend_cases(
         skip = skip or reason_to_skip_mode(backend, table, info, device, boundary, mode)
         for batch_size, length, setting in product(block.batch_sizes, lengths, settings):
             setting_in_id = table.setting_in_id(device, setting)
+            other_size = None if fixed in (None, batch_size) else f"{fixed_to(fixed)}: BATCHES={fixed} measures it"
             yield Case(
                 case_id=case_id(
                     info.slug, backend, device, precision, batch_size, length, boundary, mode, setting_in_id
@@ -297,7 +303,7 @@ def _backend_cases(
                 weights=entry.weights or info.default_weights,
                 setting=setting,
                 tuned=len(settings) > 1 and block.tune,
-                skip_reason=skip,
+                skip_reason=skip or other_size,
             )
 
 
@@ -341,7 +347,7 @@ def _backends_on(device: Device) -> list[str]:
     return [name for name, table in BACKENDS.items() if device in table.precisions]
 
 
-_WEIGHTS_ALONE = "the weights of this file are quantised already: PRECISIONS=fp32 measures it as it is"
+_FLOATING = f"this file is {DEQUANTISED}: PRECISIONS=fp32 measures it as it is"
 
 
 def _skip_reason(
@@ -355,7 +361,7 @@ def _skip_reason(
         return "an ONNX file has no PyTorch module to run"
     if precision not in table.precisions[device]:
         return table.not_offered.get(precision, f"{precision} is not offered on {device}")
-    not_quantised = _WEIGHTS_ALONE if quantisation == "weights" else table.not_quantised.get(quantisation)
+    not_quantised = _FLOATING if quantisation == "weights" else table.not_quantised.get(quantisation)
     return table.not_run.get(info.kind) or (not_quantised if precision == "int8" else None)
 
 

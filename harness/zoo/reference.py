@@ -27,10 +27,11 @@ from harness.core.errors import ConfigError, ExportError, UsageError, reason
 from harness.core.padding import Mask, applies, cut, mask_of
 from harness.core.schemas import Parity
 from harness.core.units import count
+from harness.zoo.batch_axes import Axes, batch_first, in_model_layout
 from harness.zoo.construct import seed_everything
 from harness.zoo.families.arguments import key_text
 from harness.zoo.input_files import Arrays
-from harness.zoo.loaded import Axes, Loaded, batch_first, in_model_layout
+from harness.zoo.loaded import Loaded
 from harness.zoo.onnx.external_data import all_nodes
 from harness.zoo.quantised_files import FLOATING_PRODUCTS
 

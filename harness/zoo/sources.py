@@ -65,6 +65,12 @@ def with_prefix(name: str) -> str:
     )
 
 
+def onnx_path(name: str) -> Path | None:
+    """The file of `onnx:<file>`; None for other models."""
+    prefix, _, reference = name.partition(":")
+    return Path(reference).expanduser() if prefix == "onnx" else None
+
+
 _BY_TORCH = (".pt", ".pth", ".ckpt", ".bin", ".pkl", ".ts", ".safetensors")
 _OF_OTHERS = (".engine", ".plan", ".trt", ".tflite", ".pb", ".h5", ".keras", ".xml", ".mlmodel")
 """Suffixes of files that people have, and that are not read: those of PyTorch, and those of other libraries."""

@@ -26,8 +26,9 @@ from torch.utils.flop_counter import FlopCounterMode, flop_registry
 from harness.core.errors import ConfigError
 from harness.core.padding import cut, mask_of
 from harness.core.schemas import ELEMENT_BYTES, Precision, Work
+from harness.zoo.batch_axes import in_model_layout
 from harness.zoo.input_files import Arrays
-from harness.zoo.loaded import Inputs, Loaded, in_model_layout
+from harness.zoo.loaded import Inputs, Loaded
 from harness.zoo.reference import module_outputs
 from harness.zoo.unfused_attention import unfused_attention
 

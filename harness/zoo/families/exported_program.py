@@ -16,11 +16,12 @@ from torch.utils._pytree import tree_flatten, tree_leaves
 
 from harness.core.errors import ConfigError, MissingInputError, reason
 from harness.zoo import ModelInfo
+from harness.zoo.batch_axes import axes_of_graph, sample_first
 from harness.zoo.families.arguments import FromTensors
 from harness.zoo.families.own_module import load_module
 from harness.zoo.input_files import Arrays
 from harness.zoo.inputs.own import rotating_samples
-from harness.zoo.loaded import Inputs, Loaded, Request, axes_of_graph, sample_first
+from harness.zoo.loaded import Inputs, Loaded, Request
 from harness.zoo.quiet import quiet
 
 _COPY = "program.pt2"

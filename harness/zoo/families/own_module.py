@@ -19,11 +19,12 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 from harness.core.current_folder import stay_here
 from harness.core.errors import ConfigError, reason
 from harness.zoo import ModelInfo
+from harness.zoo.batch_axes import Axes, axes_of_examples, sample_count, sample_first
 from harness.zoo.construct import frozen_module, seed_everything
 from harness.zoo.families.arguments import from_tensors
 from harness.zoo.input_files import Arrays
 from harness.zoo.inputs.own import rotating_samples
-from harness.zoo.loaded import Axes, Inputs, Loaded, Request, axes_of_examples, sample_count, sample_first
+from harness.zoo.loaded import Inputs, Loaded, Request
 from harness.zoo.reference import (
     call_module,
     flat_tensors,

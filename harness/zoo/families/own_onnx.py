@@ -14,12 +14,13 @@ import onnx
 from numpy.typing import NDArray
 
 from harness.core.errors import ConfigError, MissingInputError
+from harness.zoo.batch_axes import Axes, axes_of_graph, fixed_batch
 from harness.zoo.families.hub import minilm_tokenizer
 from harness.zoo.input_files import Arrays
 from harness.zoo.inputs import images
 from harness.zoo.inputs.sentences import SOURCE as TEXT_SOURCE
 from harness.zoo.inputs.sentences import passages, token_ids
-from harness.zoo.loaded import Axes, Inputs, Loaded, Request, axes_of_graph
+from harness.zoo.loaded import Inputs, Loaded, Request
 from harness.zoo.onnx.external_data import check_external_data
 from harness.zoo.quantised_files import DEQUANTISED, quantisation_of
 from harness.zoo.reference import open_session
@@ -61,7 +62,8 @@ def load(request: Request) -> Loaded:
     asked = session.get_inputs()
     kinds = _element_types(path, "input", asked)
     _element_types(path, "output", session.get_outputs())
-    axes = axes_of_graph({entry.name: tuple(entry.shape) for entry in asked})
+    shapes = {entry.name: tuple(entry.shape) for entry in asked}
+    axes = axes_of_graph(shapes)
     if all(axes.get(entry.name, 0) is None for entry in asked):
         bare = ", ".join(f"`{entry.name}`" for entry in asked)
         raise ConfigError(
@@ -86,7 +88,7 @@ def load(request: Request) -> Loaded:
         input_types=kinds,
         sequence_inputs=tuple(entry.name for entry in asked if _is_text(entry)),
         onnx_file=path,
-        fixed_batch=_fixed_batch(asked, axes),
+        fixed_batch=fixed_batch(shapes, axes),
         usual_batch=1,
         quantised=None if quantisation == "weights" else quantisation,
     )
@@ -106,12 +108,6 @@ def _element_types(path: Path, thing: str, ports: Any) -> dict[str, np.dtype[np.
 def _element(port: Any) -> str:
     """`tensor(float)` → float."""
     return str(port.type).removeprefix("tensor(").removesuffix(")")
-
-
-def _fixed_batch(asked: Any, axes: Axes) -> int | None:
-    own = [(entry.shape, axes.get(entry.name, 0)) for entry in asked]
-    extents = {shape[axis] for shape, axis in own if axis is not None and isinstance(shape[axis], int)}
-    return max(extents) if extents else None
 
 
 def _is_text(entry: Any) -> bool:

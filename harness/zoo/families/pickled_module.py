@@ -18,10 +18,11 @@ from harness.core.errors import ConfigError, MalformedFileError, MissingInputErr
 from harness.core.layout import ModelFolder
 from harness.core.safe_files import SizeLimit, path_inside, read
 from harness.zoo import ModelInfo
+from harness.zoo.batch_axes import axes_of_examples, sample_first
 from harness.zoo.families.own_module import initialised_module, load_module, uncompiled_module, without_compiling
 from harness.zoo.input_files import Arrays
 from harness.zoo.inputs.own import rotating_samples
-from harness.zoo.loaded import Inputs, Loaded, Request, axes_of_examples, sample_first
+from harness.zoo.loaded import Inputs, Loaded, Request
 
 _AGAIN = "Make the profiler again: harness.api.ModelProfiler writes the file."
 

@@ -15,8 +15,9 @@ from harness.core.padding import MASK, Mask, mask_of
 from harness.core.schemas import GivenInputs
 from harness.core.text import unknown_name
 from harness.core.units import count
+from harness.zoo.batch_axes import Axes
 from harness.zoo.input_files import FORM, MIN_SAMPLES, Arrays, read_inputs, read_texts
-from harness.zoo.loaded import Axes, Inputs, Loaded, PadTexts
+from harness.zoo.loaded import Inputs, Loaded, PadTexts
 
 _SEED = 7
 

@@ -12,9 +12,10 @@ from pathlib import Path
 from harness.core.errors import ExportError
 from harness.core.padding import Mask, mask_of
 from harness.core.schemas import OnnxCheck, Precision
+from harness.zoo.batch_axes import batch_first, in_model_layout
 from harness.zoo.identity import ExportChoices
 from harness.zoo.input_files import Arrays
-from harness.zoo.loaded import Loaded, batch_first, in_model_layout
+from harness.zoo.loaded import Loaded
 from harness.zoo.onnx.torch_to_onnx import check_onnx, other_exporter, write_fp32
 from harness.zoo.reference import Compare, Level, open_session, reference_of, run_session
 

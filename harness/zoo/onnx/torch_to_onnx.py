@@ -19,11 +19,12 @@ from torch.onnx.errors import OnnxExporterError
 from harness.core.current_folder import stay_here
 from harness.core.errors import ExportError, reason
 from harness.core.schemas import Exporter
+from harness.zoo.batch_axes import in_model_layout
 from harness.zoo.construct import with_own_inputs
 from harness.zoo.families.arguments import parameters_of
 from harness.zoo.identity import DEFAULT_OPSET, ExportChoices
 from harness.zoo.input_files import Arrays
-from harness.zoo.loaded import Loaded, in_model_layout
+from harness.zoo.loaded import Loaded
 from harness.zoo.onnx.external_data import external_locations
 from harness.zoo.quiet import quiet, quiet_natively
 from harness.zoo.reference import flat_tensors

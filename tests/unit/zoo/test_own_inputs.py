@@ -16,17 +16,10 @@ from harness.planning.config import parse_config
 from harness.planning.matrix import make_plan
 from harness.planning.overrides import Overrides, apply_overrides
 from harness.zoo import loaded, model_files, model_info
+from harness.zoo.batch_axes import axes_of_examples, axes_of_graph, batch_first, in_model_layout, sample_first
 from harness.zoo.input_files import describe_inputs
 from harness.zoo.inputs.own import check_different, rotating_samples, varied_samples, with_own_inputs
-from harness.zoo.loaded import (
-    Inputs,
-    Loaded,
-    axes_of_examples,
-    axes_of_graph,
-    batch_first,
-    in_model_layout,
-    sample_first,
-)
+from harness.zoo.loaded import Inputs, Loaded
 
 NUMBERS = np.random.default_rng(0)
 
