@@ -18,7 +18,7 @@ from harness.zoo.batch_axes import Shape, axes_of_graph, fixed_batch
 _MOST = (1 << 63) - 1
 
 
-class Node(NamedTuple):
+class FileNode(NamedTuple):
     """A node of a graph."""
 
     kind: str
@@ -29,18 +29,18 @@ class Node(NamedTuple):
 
 
 @dataclass
-class Graph:
+class FileGraph:
     """The nodes of all graphs of a file, the element types of their constants by name, and the shapes of the inputs of
     the whole file; a constant may be declared as an input as well."""
 
-    nodes: list[Node] = field(default_factory=list)
+    nodes: list[FileNode] = field(default_factory=list)
     constants: dict[str, int] = field(default_factory=dict)
     inputs: dict[str, Shape] = field(default_factory=dict)
 
 
-def graph_of(path: Path) -> Graph:
+def graph_of(path: Path) -> FileGraph:
     """Empty for a file that cannot be read."""
-    graph = Graph()
+    graph = FileGraph()
     try:
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
             for number, start, end in _fields(content, 0, len(content)):
@@ -52,11 +52,11 @@ def graph_of(path: Path) -> Graph:
                         if inner == 7:
                             _read_node(content, node_start, node_end, graph)
     except (OSError, ValueError, IndexError, RecursionError):  # ValueError: also an empty file, which cannot be mapped
-        return Graph()
+        return FileGraph()
     return graph
 
 
-def _read_graph(content: mmap.mmap, start: int, end: int, graph: Graph) -> None:
+def _read_graph(content: mmap.mmap, start: int, end: int, graph: FileGraph) -> None:
     for number, inner, stop in _fields(content, start, end):
         if number == 1:
             _read_node(content, inner, stop, graph)
@@ -94,7 +94,7 @@ def _extent(content: mmap.mmap, start: int, end: int) -> int | str | None:
     return None
 
 
-def _read_node(content: mmap.mmap, start: int, end: int, graph: Graph) -> None:
+def _read_node(content: mmap.mmap, start: int, end: int, graph: FileGraph) -> None:
     kind, attributes = "", _Attributes()
     names: dict[int, list[str]] = {1: [], 2: []}  # inputs and outputs
     for number, inner, stop in _fields(content, start, end):
@@ -104,7 +104,7 @@ def _read_node(content: mmap.mmap, start: int, end: int, graph: Graph) -> None:
             kind = content[inner:stop].decode()
         elif number == 5:
             _read_attribute(content, inner, stop, attributes, graph)
-    graph.nodes.append(Node(kind, names[1], names[2], attributes.numbers))
+    graph.nodes.append(FileNode(kind, names[1], names[2], attributes.numbers))
     if kind == "Constant" and attributes.tensor is not None:
         graph.constants |= dict.fromkeys(names[2], attributes.tensor)
 
@@ -117,7 +117,7 @@ class _Attributes:
     tensor: int | None = None
 
 
-def _read_attribute(content: mmap.mmap, start: int, end: int, attributes: _Attributes, graph: Graph) -> None:
+def _read_attribute(content: mmap.mmap, start: int, end: int, attributes: _Attributes, graph: FileGraph) -> None:
     name = ""
     for number, value, last in _fields(content, start, end):
         if number == 1:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from harness.core.schemas import Quantisation
-from harness.zoo.file_graph import Graph, Node, graph_of
+from harness.zoo.file_graph import FileGraph, FileNode, graph_of
 
 FileQuantisation = Quantisation | Literal["weights"]
 """`static`, `dynamic`: 8 bits on both sides of the products, by the kind of the activations' scales. `weights`:
@@ -51,7 +51,7 @@ def quantisation_of(path: Path) -> FileQuantisation | None:
     return _quantisation(graph) or ("weights" if _has_quantised_weights(graph) else None)
 
 
-def _has_quantised_weights(graph: Graph) -> bool:
+def _has_quantised_weights(graph: FileGraph) -> bool:
     """Also where the file quantises and restores weights that it has in floats."""
     rounded = {
         name
@@ -76,11 +76,11 @@ def bits_of_blocks(path: Path) -> list[int]:
     return sorted({node.numbers.get("bits", 4) for node in graph_of(path).nodes if node.kind == BLOCKS})
 
 
-def _is_in_int8(node: Node) -> bool:
+def _is_in_int8(node: FileNode) -> bool:
     return node.kind == BLOCKS and node.numbers.get("accuracy_level") == IN_INT8
 
 
-def _quantisation(graph: Graph) -> Quantisation | None:
+def _quantisation(graph: FileGraph) -> Quantisation | None:
     present = {node.kind for node in graph.nodes}
     if _has_static_products(graph, present):
         return "static"
@@ -88,7 +88,7 @@ def _quantisation(graph: Graph) -> Quantisation | None:
     return named or ("dynamic" if any(map(_is_in_int8, graph.nodes)) else None)
 
 
-def _has_static_products(graph: Graph, present: Set[str]) -> bool:
+def _has_static_products(graph: FileGraph, present: Set[str]) -> bool:
     made_by = {output: node for node in graph.nodes for output in node.outputs}
     activations = [node for node in graph.nodes if node.kind == _QUANTISES and not _reads_constant(node, graph)]
     bytes_made = any(_quantised_type(node, graph) in _BYTES for node in activations)
@@ -102,7 +102,7 @@ def _has_static_products(graph: Graph, present: Set[str]) -> bool:
     return any(all(_operand_type(name, graph, made_by) in _BYTES for name in node.inputs[:2]) for node in products)
 
 
-def _operand_type(name: str, graph: Graph, made_by: Mapping[str, Node]) -> int | None:
+def _operand_type(name: str, graph: FileGraph, made_by: Mapping[str, FileNode]) -> int | None:
     """The type of the quantised numbers that an input of a product was restored from; None where it was not."""
     node = _source(name, made_by)
     if node is None or node.kind != _DEQUANTISES or not node.inputs:
@@ -114,7 +114,7 @@ def _operand_type(name: str, graph: Graph, made_by: Mapping[str, Node]) -> int |
     return _quantised_type(source, graph) if source is not None and source.kind == _QUANTISES else None
 
 
-def _source(name: str, made_by: Mapping[str, Node]) -> Node | None:
+def _source(name: str, made_by: Mapping[str, FileNode]) -> FileNode | None:
     """The node that made these numbers."""
     for _ in made_by:  # no longer than a chain through all nodes: a damaged file may have a circle
         node = made_by.get(name)
@@ -124,12 +124,12 @@ def _source(name: str, made_by: Mapping[str, Node]) -> Node | None:
     return None
 
 
-def _quantised_type(node: Node, graph: Graph) -> int | None:
+def _quantised_type(node: FileNode, graph: FileGraph) -> int | None:
     """What a QuantizeLinear gives; None where its zero point is no constant."""
     if "output_dtype" in node.numbers:
         return node.numbers["output_dtype"]
     return graph.constants.get(node.inputs[2]) if len(node.inputs) > 2 and node.inputs[2] else _UINT8
 
 
-def _reads_constant(node: Node, graph: Graph) -> bool:
+def _reads_constant(node: FileNode, graph: FileGraph) -> bool:
     return bool(graph.constants.keys() & {*node.inputs[:1]})

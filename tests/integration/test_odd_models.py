@@ -210,7 +210,7 @@ def test_whether_to_compile_is_for_the_backend_to_say(tmp_path: Path) -> None:
     assert list(module.state_dict()) == ["0.linear.weight", "0.linear.bias"]
 
 
-def test_what_a_decorator_compiles_runs_as_it_is_written(tmp_path: Path) -> None:
+def test_decorated_functions_run_as_they_are_written(tmp_path: Path) -> None:
     import torch
     from torch._dynamo.utils import counters
 
