@@ -417,8 +417,7 @@ def test_times_of_a_service_that_waited_for_a_cpu_void_no_row(clock: SimulatedCl
         # Ten of twelve pairs faster by chance: blocks of a busy machine.
         ((0.3, 0.4, 0.4, 0.5, 0.5, 0.5, 0.6, 0.6, 0.7, 0.8, 1.2, 2.1), False),
         ((0.3, 0.4, 0.4, 0.5, 0.5, 0.5, 0.6, 0.6, 0.7, 0.8, 0.8, 0.89), True),
-        ((0.5, 0.5, 0.5, 0.5), True),  # of a slow service
-        ((0.3, 0.5, 0.8, 1.1), False),
+        ((0.5, 0.5), False),  # few pairs of a slow service are alike by chance
     ],
 )
 def test_repeated_input_is_clearly_faster_only_with_the_confidence_of_the_repeat_check(
