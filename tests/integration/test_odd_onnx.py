@@ -106,7 +106,7 @@ def test_a_fixed_batch_and_a_type_without_a_label_are_reasons_of_their_rows(own:
     own("run")
     said = {(Path(row.model).stem, row.batch_size): row.reason or row.status for row in own.summary().rows}
     assert said[("one", 1)] == "measured"
-    assert said[("one", 4)].endswith("one.onnx is fixed to batch size 1.")
+    assert said[("one", 4)] == "the file is fixed to batch size 1: BATCHES=1 measures it"
     assert all("computes in fp64" in said[("double", batch)] for batch in (1, 4))
 
 

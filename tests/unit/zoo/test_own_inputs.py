@@ -15,7 +15,7 @@ from harness.core.errors import InferometerError, UsageError
 from harness.planning.config import parse_config
 from harness.planning.matrix import make_plan
 from harness.planning.overrides import Overrides, apply_overrides
-from harness.zoo import loaded, model_files, model_info
+from harness.zoo import batch_axes, model_files, model_info
 from harness.zoo.batch_axes import axes_of_examples, axes_of_graph, batch_first, in_model_layout, sample_first
 from harness.zoo.input_files import describe_inputs
 from harness.zoo.inputs.own import rotating_samples, varied_samples, with_own_inputs
@@ -204,7 +204,7 @@ def test_samples_are_laid_out_as_the_model_takes_them_and_back() -> None:
     assert batch_first({"y": taken["state"]}, {"y": 1})["y"].shape == (4, 2, 5)
 
 
-@pytest.mark.parametrize("module", [loaded, model_files], ids=lambda module: str(module.__name__))
+@pytest.mark.parametrize("module", [batch_axes, model_files], ids=lambda module: str(module.__name__))
 def test_the_examples_of_the_docstrings(module: ModuleType) -> None:
     result = doctest.testmod(module)
     assert (result.failed, result.attempted > 0) == (0, True)

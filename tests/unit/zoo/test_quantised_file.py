@@ -124,13 +124,13 @@ def test_blocks_of_weights_are_int8_where_activations_become_bytes(tmp_path: Pat
 
 def test_the_export_reads_the_quantisation_of_a_file_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[Path] = []
-    graph_of = quantised_files._graph_of
+    graph_of = quantised_files.graph_of
 
     def counted(path: Path) -> Any:
         read.append(path)
         return graph_of(path)
 
-    monkeypatch.setattr(quantised_files, "_graph_of", counted)
+    monkeypatch.setattr(quantised_files, "graph_of", counted)
     path = files.with_bytes(tmp_path / "m.onnx")
     loaded = own_onnx.load(Request(model_info(f"onnx:{path}"), "own", 0, None, tmp_path))
     assert loaded.quantised is None
@@ -198,7 +198,7 @@ def test_a_file_with_quantised_weights_alone_is_not_quantised_again() -> None:
     config = parse_config({"models": ["onnx:w.onnx"], "matrix": blocks}, "my.yaml")
     plan = make_plan(config, "my.yaml", "", quantised={"onnx:w.onnx": "weights"})
     skipped = {(case.backend, case.precision): case.skip_reason for case in plan.cases}
-    why = "the weights of this file are quantised already: PRECISIONS=fp32 measures it as it is"
+    why = f"this file is {quantised_files.DEQUANTISED}: PRECISIONS=fp32 measures it as it is"
     assert skipped == {
         **{(name, "fp32"): None for name in ("onnxruntime", "openvino")},
         **{(name, "int8"): why for name in ("onnxruntime", "openvino")},
