@@ -7,7 +7,8 @@ reads   results/summary.json; <store>/runs/*/run.json, decisions/*.json; with --
 writes  <store>/runs/<run_id>/{run,summary}.json, of a large run summary.parquet; decisions/<shift_id>.json,
         history.json, history.html
 
-Exit code 1: a shift to a slower level is confirmed for the first time.
+Exit code 1: a shift to a slower level is confirmed for the first time. 3: there is no run to add; an earlier store is
+shown all the same.
 """
 
 from __future__ import annotations
@@ -63,6 +64,8 @@ def stage(arguments: Sequence[str]) -> None:
     cli.say(f"Page: {files.page}")
     if decision is not None:
         _end(decision.shift)
+    elif not results.summary.is_file() and not (remote is not None and remote.read_only):
+        raise MissingInputError(f"{results.summary} does not exist, so no run was added to the store.", "make bench")
 
 
 def _changed(
@@ -85,8 +88,7 @@ def _add(files: RunStore, results: Results, commit: str | None) -> list[Path]:
     """Add the run of the results folder; returns its new files, in the order in which a reader needs them."""
     if not results.summary.is_file():
         if any(files.runs.glob("*/run.json")):
-            cli.say(f"{results.summary} does not exist, so nothing is added.")
-            return []
+            return []  # the stage shows the store first, and then ends with this error
         raise MissingInputError(f"{results.summary} does not exist, and the store is empty.", "make bench")
     run, is_new = add_run(files, file_sums.ByModel(results.summary), commit)
     cli.say(f"Run {run.run_id} {'is added' if is_new else 'is in the store already'}: {run.machine}.")

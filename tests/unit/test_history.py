@@ -45,6 +45,17 @@ def test_a_folder_of_results_is_no_store(tmp_path: Path) -> None:
         history.stage(["--results", str(results.root), "--store", str(results.root)])
 
 
+def test_without_a_run_to_add_the_store_is_shown_and_the_stage_fails(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    results, files = saved(tmp_path / "r", summary()), RunStore(tmp_path / "s")
+    history.stage(["--results", str(results.root), "--store", str(files.root)])
+    results.summary.unlink()
+    with pytest.raises(MissingInputError, match="no run was added"):
+        history.stage(["--results", str(results.root), "--store", str(files.root)])
+    assert f"Page: {files.page}" in capsys.readouterr().out
+
+
 def test_a_damaged_run_is_named_and_the_others_are_used(tmp_path: Path) -> None:
     files = RunStore(tmp_path)
     filled(files, nights([1.0, 1.0]))
@@ -85,7 +96,8 @@ def test_a_candidate_is_decided_by_the_ab_run_of_its_commits(
     ]
     filled(files, runs)
     arguments = ["--results", str(results.root), "--store", str(files.root)]
-    history.stage(arguments)
+    with pytest.raises(MissingInputError, match="no run was added"):
+        history.stage(arguments)
     shown = capsys.readouterr().out
     shifts = store.load(files.history, History, "x").shifts
     assert f"make history STORE=… CONFIRM={shifts[0].shift_id}" in shown
@@ -111,7 +123,8 @@ def test_the_page_needs_no_network_and_has_every_series(tmp_path: Path) -> None:
         run.model_copy(update={"conditions": {"driver": "1" if place < 5 else "<2>"}}) for place, run in enumerate(runs)
     ]
     filled(files, runs)
-    history.stage(["--results", str(tmp_path / "r"), "--store", str(files.root)])
+    with pytest.raises(MissingInputError, match="no run was added"):
+        history.stage(["--results", str(tmp_path / "r"), "--store", str(files.root)])
     text = files.page.read_text()
     assert not any(part in text for part in ("http:", "https:", "src="))
     assert "<2>" not in text

@@ -198,9 +198,7 @@ def test_a_file_with_quantised_weights_alone_is_not_quantised_again() -> None:
     config = parse_config({"models": ["onnx:w.onnx"], "matrix": blocks}, "my.yaml")
     plan = make_plan(config, "my.yaml", "", quantised={"onnx:w.onnx": "weights"})
     skipped = {(case.backend, case.precision): case.skip_reason for case in plan.cases}
-    why = (
-        "this file is quantised, but not to 8 bits on both sides of its products: PRECISIONS=fp32 measures it as it is"
-    )
+    why = f"this file is {quantised_files.DEQUANTISED}: PRECISIONS=fp32 measures it as it is"
     assert skipped == {
         **{(name, "fp32"): None for name in ("onnxruntime", "openvino")},
         **{(name, "int8"): why for name in ("onnxruntime", "openvino")},
