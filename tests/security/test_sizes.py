@@ -74,7 +74,7 @@ OWN_FILES = {
         "harness.zoo.reference",
         "harness.zoo.onnx.variants",
         "harness.zoo.families.own_onnx",
-        "harness.zoo.quantised_files",
+        "harness.zoo.file_graph",
     ),
     "opened from memory or to be written, or npz of a limited size": (
         "harness.compare",
