@@ -24,11 +24,11 @@ from harness.backends.batches import load_batches
 from harness.backends.case_files import make_backend_job, read_case_export
 from harness.backends.info import import_target
 from harness.core import cli, store
-from harness.core.current_folder import stay_here
 from harness.core.errors import CaseError, UnavailableError
 from harness.core.host import environment
 from harness.core.host.orphans import die_with_parent
 from harness.core.layout import ModelFolder, Results
+from harness.core.process_state import stay_here
 from harness.core.protocol import CaseJob, Entered, GenerationCaseJob
 from harness.core.schemas import Case, ExportRecord, Record
 from harness.core.schemas.profile_record import Counts, MeasuredMemory, MemoryTimeline, PartsProfile, Tokenising

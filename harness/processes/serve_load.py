@@ -24,12 +24,12 @@ from harness.backends.batches import NO_BATCHES, BatchSet, empty_export, load_ba
 from harness.backends.calibration.slowdown import slow_down, slowdown_of
 from harness.backends.case_files import artifact_hashes, make_backend_job, read_case_export
 from harness.core import store
-from harness.core.current_folder import stay_here
 from harness.core.errors import CaseError
 from harness.core.host import environment
 from harness.core.host.environment import loaded_runtimes
 from harness.core.layout import LoadFiles, ModelFolder, Models, Results
 from harness.core.padding import Mask
+from harness.core.process_state import stay_here
 from harness.core.protocol import CaseJob, Enter, LoadJob
 from harness.core.schemas import (
     Environment,

@@ -28,7 +28,6 @@ from harness.backends.calibration.slowdown import slow_down, slowdown_of
 from harness.backends.case_files import artifact_hashes, make_backend_job, read_case_export
 from harness.backends.info import import_target
 from harness.core import cli, store
-from harness.core.current_folder import stay_here
 from harness.core.errors import InferometerError, NotSupportedError, StorageError, reason
 from harness.core.host import environment
 from harness.core.host.environment import loaded_runtimes
@@ -39,6 +38,7 @@ from harness.core.host.orphans import (
     kill_children,
 )
 from harness.core.layout import Models, Results
+from harness.core.process_state import stay_here
 from harness.core.protocol import (
     ANY_JOB,
     WINDOW_ENDED,

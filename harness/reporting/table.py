@@ -113,6 +113,14 @@ def filled_columns(columns: Iterable[Column[Thing]], rows: Sequence[Thing]) -> l
     return [column for column in columns if any(column.cell(row) not in ("", ABSENT) for row in rows)]
 
 
+def explained_table(
+    columns: Iterable[Column[Thing]], rows: Sequence[Thing], explanations: Mapping[str, str]
+) -> Table[Thing]:
+    """The filled columns, with the explanations of these as the note. explanations: as of explained()."""
+    shown = filled_columns(columns, rows)
+    return Table(shown, rows, note=explained(shown, explanations))
+
+
 def explained(columns: Iterable[Column[Any]], explanations: Mapping[str, str]) -> str:
     """The explanations of columns that are shown. explanations: by the beginning of the header, in order."""
     headers = [column.header for column in columns]

@@ -109,20 +109,19 @@ def cpu_waits_ns(tasks: Path = _TASKS) -> dict[str, int]:
     schedstat contains time on a CPU, time waited for a CPU, and time slices (Documentation/scheduler/sched-stats in the
     kernel's source); the kernel leaves it out without CONFIG_SCHED_INFO.
     """
-    waited = {}
-    for task in tasks.glob("*/schedstat"):
-        try:
-            waited[task.parent.name] = int(task.read_text().split()[1])
-        except (OSError, IndexError):  # the thread ended while we read, or nothing is counted here
-            continue
-    return waited
+    waited = {task.parent.name: _wait_ns(task) for task in tasks.glob("*/schedstat")}
+    return {thread: wait_ns for thread, wait_ns in waited.items() if wait_ns is not None}
 
 
 def caller_wait_ns(schedstat: Path = Path("/proc/thread-self/schedstat")) -> int | None:
     """How long this thread was ready and waited for a CPU since it began, in ns; None where it is not counted."""
+    return _wait_ns(schedstat)
+
+
+def _wait_ns(schedstat: Path) -> int | None:
     try:
         return int(schedstat.read_text().split()[1])
-    except (OSError, IndexError):
+    except (OSError, IndexError):  # the thread ended while we read, or nothing is counted here
         return None
 
 

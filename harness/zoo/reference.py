@@ -22,9 +22,9 @@ from numpy.typing import NDArray
 from torch import nn
 from torch.utils._pytree import register_dataclass, tree_flatten_with_path
 
-from harness.core.current_folder import stay_here
 from harness.core.errors import ConfigError, ExportError, UsageError, reason
 from harness.core.padding import Mask, applies, cut, mask_of
+from harness.core.process_state import stay_here
 from harness.core.schemas import Parity
 from harness.core.units import count
 from harness.zoo.batch_axes import Axes, batch_first, in_model_layout

@@ -26,7 +26,7 @@ from harness.reporting.load_groups import (
     ranked_loads,
     workers_text,
 )
-from harness.reporting.table import Column, Table, explained, filled_columns, word_column
+from harness.reporting.table import Column, Table, explained, explained_table, filled_columns, word_column
 from harness.serving.load_verdict import LATE_SHARE
 
 
@@ -103,8 +103,7 @@ def parts_table(rows: Sequence[LoadRow]) -> Table[LoadLine] | None:
         Column("p99 / replay", lambda line: units.significant(_figure(line, "load_reality_by_replay_p99"))),
         Column("in the band", _band_text),
     ]
-    filled = filled_columns(shown, lines)
-    return Table(filled, lines, note=explained(filled, _PARTS))
+    return explained_table(shown, lines, _PARTS)
 
 
 _PARTS = {
@@ -359,8 +358,7 @@ def cheapest_table(rows: Sequence[LoadRow]) -> Table[LoadRow] | None:
     ]
     idle = sorted({f"{row.idle_w:.0f} W" for row in lines if row.idle_w is not None})
     notes = _PEAKS | {"J/request": f"Energy: the GPU's counter, less {' or '.join(idle)} idle."}
-    filled = filled_columns(shown, lines)
-    return Table(filled, lines, note=explained(filled, notes))
+    return explained_table(shown, lines, notes)
 
 
 _PEAKS = {
@@ -445,8 +443,7 @@ def client_table(rows: Sequence[LoadRow]) -> Table[LoadLine] | None:
         _number("the same text", lambda client: client.equal),
         word_column("failures", _failures),
     ]
-    filled = filled_columns(shown, lines)
-    return Table(filled, lines, note=explained(filled, _CLIENT))
+    return explained_table(shown, lines, _CLIENT)
 
 
 _CLIENT = {

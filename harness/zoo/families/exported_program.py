@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 from zipfile import ZipFile, is_zipfile
@@ -15,6 +13,7 @@ from torch import nn
 from torch.utils._pytree import tree_flatten, tree_leaves
 
 from harness.core.errors import ConfigError, MissingInputError, reason
+from harness.core.process_state import variable_set
 from harness.zoo import ModelInfo
 from harness.zoo.batch_axes import axes_of_graph, sample_first
 from harness.zoo.families.arguments import FromTensors
@@ -104,19 +103,9 @@ def _foreign(path: Path) -> str | None:
     return "torch.save wrote it, not torch.export.save." if any(name.endswith("/data.pkl") for name in names) else None
 
 
-@contextmanager
-def _tensors_only() -> Iterator[None]:
+def _tensors_only() -> AbstractContextManager[None]:
     """torch.export.load() would read a pickle as code where it holds more than tensors; not with this."""
-    name = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
-    before = os.environ.get(name)
-    os.environ[name] = "1"
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ[name]
-        else:
-            os.environ[name] = before
+    return variable_set("TORCH_FORCE_WEIGHTS_ONLY_LOAD", "1")
 
 
 def _module(program: Any) -> nn.Module:

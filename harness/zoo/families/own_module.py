@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import importlib
-import os
 import sys
-from collections.abc import Callable, Iterator, Sequence, Sized
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence, Sized
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +15,8 @@ from torch.fx import GraphModule
 from torch.nn.parameter import is_lazy
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
-from harness.core.current_folder import stay_here
 from harness.core.errors import ConfigError, reason
+from harness.core.process_state import stay_here, variable_set
 from harness.zoo import ModelInfo
 from harness.zoo.batch_axes import Axes, axes_of_examples, sample_count, sample_first
 from harness.zoo.construct import frozen_module, seed_everything
@@ -139,21 +138,12 @@ def initialised_module(module: nn.Module, examples: Sequence[torch.Tensor]) -> n
     return module
 
 
-@contextmanager
-def without_compiling() -> Iterator[None]:
+def without_compiling() -> AbstractContextManager[None]:
     """Around the import and the building of a user's code: torch.compile returns what it is given, as a decorator, too.
 
     The backend decides whether to compile: under another name compiled functions would have wrong labels.
     """
-    earlier = os.environ.get(_DISABLES)
-    os.environ[_DISABLES] = "1"
-    try:
-        yield
-    finally:
-        if earlier is None:
-            del os.environ[_DISABLES]
-        else:
-            os.environ[_DISABLES] = earlier
+    return variable_set(_DISABLES, "1")
 
 
 def _compilations() -> int:

@@ -16,8 +16,8 @@ import onnx.inliner
 import torch
 from torch.onnx.errors import OnnxExporterError
 
-from harness.core.current_folder import stay_here
 from harness.core.errors import ExportError, reason
+from harness.core.process_state import stay_here
 from harness.core.schemas import Exporter
 from harness.zoo.batch_axes import in_model_layout
 from harness.zoo.construct import with_own_inputs

@@ -1,4 +1,4 @@
-"""The current folder of a process that runs a user's code: relative paths begin there."""
+"""The current folder, where relative paths begin, and the environment of a process while it runs other code."""
 
 from __future__ import annotations
 
@@ -19,3 +19,17 @@ def stay_here() -> Iterator[None]:
         yield
     finally:
         os.chdir(here)
+
+
+@contextmanager
+def variable_set(name: str, value: str) -> Iterator[None]:
+    """An environment variable has this value; afterwards it is the same as before."""
+    before = os.environ.get(name)
+    os.environ[name] = value
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = before
