@@ -59,8 +59,8 @@ from harness.planning.overrides import LoadOverrides, Overrides, apply_overrides
 from harness.planning.run_time import (
     SampleTimes,
     engines_in_words,
+    expected_sample_times,
     further_in_words,
-    sample_times,
     time_in_words,
     tuning_in_words,
 )
@@ -115,7 +115,7 @@ def stage(arguments: Sequence[str]) -> None:
         file_sums.save(results, "plan", {results.command: line.encode()})
     for refused in BACKENDS.all_refused():
         cli.warn(f"{refused.problem} {refused.hint}")
-    known = sample_times(known_exports(plan, results, Models(options.models_dir)))
+    known = expected_sample_times(plan, known_exports(plan, results, Models(options.models_dir)))
     _describe(plan, results.plan, changed, known)
     for line in _left_out_lines(left_out(config, chosen), final, plan):
         cli.say(f"  left out  {line}")

@@ -1,8 +1,9 @@
 """How long a plan takes: a range of seconds, in words, before it runs (pure).
 
 A process makes some passes beside its timed part: it compares answers with the reference, and at its end runs the
-repeat check. For a slow model these take longer than the timing. The time of a pass is about known from the model's
-export, whose reference eager PyTorch or unoptimised ONNX Runtime computes on the same machine.
+repeat check. For a slow model these take longer than the timing. The time of a pass on a CPU is about known from the
+model's export, whose reference eager PyTorch or unoptimised ONNX Runtime computes on the same machine. Before the
+export, the FLOPs of a built-in model limit it on a slow machine.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from harness.statistics.estimators import MIN_BLOCKS
 from harness.timing.loop import WINDOWS
 from harness.timing.repeat_check import BUDGET_NS
 from harness.timing.rotation import batch_starts, passes_beside_timing
+from harness.zoo import COUNTED_TOKENS, MODELS
 from harness.zoo.families import known_duration
 
 Range = tuple[float, float]
@@ -39,9 +41,15 @@ SHORT_PASS_S: Mapping[Device, float] = {"cpu": 0.05, "cuda": 0.02}
 LONG_PASS_S: Mapping[Device, float] = {"cpu": 1.0, "cuda": 0.2}
 """… and the time of the plan with passes of this length."""
 
-FASTEST, FASTEST_INT8, SLOWEST = 0.1, 0.05, 1.5
+FASTEST, SLOWEST = 0.1, 1.5
 """Shortest and longest pass on a CPU, over that of the reference. Of the cases published from two EPYC vCPUs on 30
 November the fastest took 0.16 of eager PyTorch's (int8: 0.06), and the slowest 1.2."""
+INT8 = 0.5
+"""Shortest pass in int8, over the shortest one of the model."""
+
+SLOW_FLOPS, SLOW_DEPTHWISE_FLOPS = 35e9, 8e9
+"""FLOPs a second of the slowest backend on a slow CPU: a third of those on two EPYC vCPUs in results/published, which
+are 107e9 or more, and with depthwise convolutions 23e9."""
 
 ENGINE_S = (26.0, 93.0)
 """Shortest and longest build of a TensorRT engine, as measured on an H200 and an H100 (docs/gpu-machine.md)."""
@@ -51,15 +59,34 @@ GENERATION_S = 10.0
 
 PassTimes = Mapping[Device, float]
 """Seconds of a pass."""
-SampleTimes = Mapping[tuple[str, int | None], float]
-"""(model, sequence length) → seconds of a sample of the reference on a CPU."""
+SampleTimes = Mapping[tuple[str, int | None], Range]
+"""(model, sequence length) → (shortest, longest) seconds of a sample on a CPU."""
 NOTHING_KNOWN: SampleTimes = {}
 
 
+def expected_sample_times(plan: Plan, exports: Iterable[ExportRecord]) -> SampleTimes:
+    """The times that the exports recorded; of the other built-in models those on a slow CPU, unless they get inputs of
+    the user's, which may be of any size."""
+    usual = {model.name for model in plan.models if not model.inputs}
+    shapes = {(case.model, case.sequence_length) for case in plan.cases if case.model in usual}
+    limits = {shape: (0.0, seconds) for shape in shapes if (seconds := _slow_sample_s(*shape)) is not None}
+    return {**limits, **sample_times(exports)}
+
+
+def _slow_sample_s(model: str, tokens: int | None) -> float | None:
+    """Seconds of a sample on a slow CPU; None for a model whose FLOPs are unknown."""
+    info = MODELS.get(model)
+    if info is None or info.flops is None:
+        return None
+    # Attention grows faster than the text: at 8 times the tokens this is a fifth too short, of a limit of three times.
+    flops = info.flops if tokens is None else info.flops * tokens / COUNTED_TOKENS
+    return flops / (SLOW_DEPTHWISE_FLOPS if info.depthwise else SLOW_FLOPS)
+
+
 def sample_times(exports: Iterable[ExportRecord]) -> SampleTimes:
-    """The times that exports recorded."""
+    """The times that follow from those of the reference, which exports recorded."""
     return {
-        (export.model, inputs.sequence_length): inputs.sample_s
+        (export.model, inputs.sequence_length): (FASTEST * inputs.sample_s, SLOWEST * inputs.sample_s)
         for export in exports
         for inputs in export.input_sets
         if inputs.sample_s is not None
@@ -158,8 +185,8 @@ def _pass_s(case: Case, samples: SampleTimes, unknown: PassTimes) -> Range:
         return seconds, SLOWEST * seconds
     if not _is_known(case, samples):
         return 0.0, unknown[case.device]
-    seconds = case.batch_size * samples[case.model, case.sequence_length]
-    return (FASTEST_INT8 if case.precision == "int8" else FASTEST) * seconds, SLOWEST * seconds
+    fast, slow = samples[case.model, case.sequence_length]
+    return case.batch_size * fast * (INT8 if case.precision == "int8" else 1.0), case.batch_size * slow
 
 
 def _is_known(case: Case, samples: SampleTimes) -> bool:
