@@ -21,7 +21,7 @@ from harness.core import (
     store,
     units,
 )
-from harness.core.errors import UsageError
+from harness.core.errors import UnavailableError, UsageError
 from harness.core.host import gpu
 from harness.core.layout import Models, Results
 from harness.core.lock import exclusive
@@ -107,6 +107,7 @@ def stage(arguments: Sequence[str]) -> None:
         )
     for name in dict.fromkeys([*(model.name for model in plan.models), *(case.model for case in plan.generations)]):
         require_files(name)
+    _require_a_case(plan)
     results = Results(options.results)
     # A run that began with other settings must not lose its samples at its end because of this plan.
     with exclusive(results.lock):
@@ -169,6 +170,17 @@ def _overrides(options: argparse.Namespace) -> Overrides:
         ),
         loads_alone=options.load,
     )
+
+
+def _require_a_case(plan: Plan) -> None:
+    """Raise UnavailableError where every case and load is skipped."""
+    every = [case.skip_reason for cases in (plan.cases, plan.generations, plan.loads) for case in cases]
+    reasons = dict.fromkeys(reason for reason in every if reason is not None)
+    if None not in every:
+        raise UnavailableError(
+            f"Nothing can be measured, every case is skipped: {'; '.join(reasons)}.",
+            "Choose another backend, precision, boundary, mode or batch size.",
+        )
 
 
 def _left_out_lines(blocks: Sequence[str], config: Config, plan: Plan) -> list[str]:
