@@ -11,7 +11,9 @@ from harness.core.schemas import ExportRecord, GivenInputs, Measurement, Plan, S
 from harness.planning.config import parse_config
 from harness.planning.matrix import make_plan
 from harness.planning.run_time import (
+    COMPILE_S,
     SLOW_FLOPS,
+    STEP_TOKENS,
     engines_in_words,
     estimate_s,
     expected_sample_times,
@@ -105,6 +107,50 @@ def test_the_slow_machine_is_three_times_as_slow_as_every_published_row_in_fp32(
         assert limit > 2.9 * row.latency_ns.median / 1e9
 
 
+@pytest.mark.parametrize(
+    ("folder", "measured_s"),
+    [
+        ("epyc-2-vcpu/2026-11-30-generation", 892),
+        ("h200/2026-11-30-generation", 844),
+        ("h200/2026-11-30-generation-onnxruntime", 1187),
+    ],
+)
+def test_published_runs_of_generation_took_no_longer_than_their_plans_say(folder: str, measured_s: float) -> None:
+    """From the start of the first process to that of the last one."""
+    made = store.load(PUBLISHED / folder / "plan.json", Plan, "")
+    low, high = estimate_s(made, expected_sample_times(made, ()))
+    assert low < measured_s < high < 5 * measured_s
+
+
+def generating(model: str, backend: str = "torch-eager", **block: object) -> Plan:
+    options = {"batch_sizes": [1], "prompt_lengths": [128], "new_tokens": [32], **block}
+    config = {"models": [model], "generation": [{"backends": [backend], **options}], "measurement": {"rounds": 1}}
+    return make_plan(parse_config(config, "x.yaml"), "x.yaml", "")
+
+
+def test_longer_answers_of_a_slow_model_take_longer() -> None:
+    short, long = (generating("llama-1b", new_tokens=[tokens]) for tokens in (8, 16))
+    assert estimate_s(short, expected_sample_times(short, ()))[1] < estimate_s(long, expected_sample_times(long, ()))[1]
+
+
+def test_the_compilation_of_a_decoder_counts() -> None:
+    eager, compiled = (generating("gpt2", backend) for backend in ("torch-eager", "torch-compile"))
+    assert estimate_s(compiled)[1] == pytest.approx(estimate_s(eager)[1] + COMPILE_S)
+
+
+def test_the_time_of_a_users_model_that_generates_names_the_passes_that_it_assumes(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"]}')
+    own = generating(f"hf:{tmp_path}")
+    assert " with passes of up to 50 ms, up to " in time_in_words(own, expected_sample_times(own, ()))
+    built_in = generating("gpt2")
+    assert time_in_words(built_in, expected_sample_times(built_in, ())).endswith(" to measure, besides export")
+
+
+def test_a_decoder_of_known_duration_takes_its_time() -> None:
+    low, high = estimate_s(generating("spin:10ms", "spin", new_tokens=[100]))
+    assert 6 * 1.0 < low < high < 60
+
+
 def slow_plan(**measurement: object) -> Plan:
     return plan_of((RESNET,), [case_of(RESNET, name, "fp32", 4) for name in ("torch-eager", "onnxruntime")]).model_copy(
         update={
@@ -175,10 +221,11 @@ def test_before_its_export_the_flops_of_a_built_in_model_limit_its_passes() -> N
 
 
 def test_the_flops_of_a_text_grow_with_its_length() -> None:
-    block = {"backends": ["torch-eager"], "batch_sizes": [1], "sequence_lengths": [128, 512]}
+    block = {"backends": ["torch-eager"], "batch_sizes": [1], "sequence_lengths": [1, STEP_TOKENS, 128, 512]}
     config = {"models": ["minilm-l6"], "matrix": [block]}
     times = expected_sample_times(make_plan(parse_config(config, "x.yaml"), "x.yaml", ""), ())
     assert times["minilm-l6", 512][1] == 4 * times["minilm-l6", 128][1]
+    assert times["minilm-l6", 1] == times["minilm-l6", STEP_TOKENS]
 
 
 def test_a_model_that_gets_the_inputs_of_a_user_is_of_unknown_size() -> None:
