@@ -58,9 +58,9 @@ ENGINE_S = (26.0, 93.0)
 """Shortest and longest build of a TensorRT engine, as measured on an H200 and an H100 (docs/gpu-machine.md)."""
 
 STEP_TOKENS = 20
-"""Longest decode step on a CPU, in prompt tokens of the slow CPU's pass, because it reads all weights: about three times the 33 and 42 ms that
-PyTorch eager takes for gpt2 and smollm2-135m on two EPYC vCPUs (results/published). On a GPU the longest step of a
-built-in model is SHORT_PASS_S: PyTorch eager takes 17 ms on an H200."""
+"""Longest decode step on a CPU, in prompt tokens of the slow CPU's pass, because it reads all weights: about three
+times the 33 and 42 ms that PyTorch eager takes for gpt2 and smollm2-135m on two EPYC vCPUs (results/published). On a
+GPU the longest step of a built-in model is SHORT_PASS_S: PyTorch eager takes 17 ms on an H200."""
 
 PassTimes = Mapping[Device, float]
 """Seconds of a pass."""
