@@ -22,9 +22,8 @@ from harness.core.units import count
 from harness.planning.schedule import Turn
 from harness.statistics.estimators import MIN_BLOCKS
 from harness.timing.loop import WINDOWS
-from harness.timing.repeat_check import BUDGET_NS
+from harness.timing.repeat_check import BUDGET_NS, TOKENS_BUDGET_S
 from harness.timing.rotation import batch_starts, passes_beside_timing
-from harness.timing.token_session import REUSE_S
 from harness.zoo import COUNTED_TOKENS, MODELS
 from harness.zoo.families import known_duration
 
@@ -208,7 +207,7 @@ def _generation_s(number: int, case: GenerationCase, plan: Plan, samples: Sample
     # The reference has logits of the largest batch, of two to four prompts. The repeat check has a request, pairs of
     # passes, and about a request more: the passes that begin at its limit.
     compared = min(4, max(2, *(each.batch_size for each in plan.generations)))
-    checks = 0.0 if info.decoder_reads == "none" else (ceil(compared / case.batch_size) + 2) * slow + REUSE_S
+    checks = 0.0 if info.decoder_reads == "none" else (ceil(compared / case.batch_size) + 2) * slow + TOKENS_BUDGET_S
     low = start_low + max((1 + options.warmups + 2) * fast, settings.min_s)
     high = start_high + compile_s + slow + timing + checks
     return min(low, settings.timeout_s), min(high, settings.timeout_s)
