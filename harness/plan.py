@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, get_args
 
@@ -21,7 +21,7 @@ from harness.core import (
     store,
     units,
 )
-from harness.core.errors import UsageError
+from harness.core.errors import UnavailableError, UsageError
 from harness.core.host import gpu
 from harness.core.layout import Models, Results
 from harness.core.lock import exclusive
@@ -59,13 +59,13 @@ from harness.planning.overrides import LoadOverrides, Overrides, apply_overrides
 from harness.planning.run_time import (
     SampleTimes,
     engines_in_words,
+    expected_sample_times,
     further_in_words,
-    sample_times,
     time_in_words,
     tuning_in_words,
 )
 from harness.zoo import ModelInfo, model_info
-from harness.zoo.file_graph import fixed_batch_of
+from harness.zoo.file_graph import FileGraph, fixed_batch_of, graph_of
 from harness.zoo.input_files import describe_inputs, length_pairs
 from harness.zoo.model_files import DecoderFacts, facts_of
 from harness.zoo.quantised_files import DEQUANTISED, FileQuantisation, quantisation_of
@@ -86,10 +86,12 @@ def stage(arguments: Sequence[str]) -> None:
     config = config.portable()
     source = portable_path(str(options.config))
     gpu.require(final.device)
-    quantised = _quantised(final)
+    paths = {entry.name: onnx_path(entry.name) for entry in final.models}
+    files = {name: graph_of(own) for name, own in paths.items() if own is not None}
+    quantised = _quantised(files)
+    fixed = {name: size for name, graph in files.items() if (size := fixed_batch_of(graph)) is not None}
     # Of the file alone first: an error in it is not one of the options.
     base = config.model_copy(update={"device": final.device, "scenarios": ()})
-    fixed = _fixed_batches(final)
     plan = make_plan(base, source, digest, quantised=quantised, fixed=fixed)
     given = _own_inputs(final)
     final, pairs = _own_prompts(final)
@@ -107,6 +109,7 @@ def stage(arguments: Sequence[str]) -> None:
         )
     for name in dict.fromkeys([*(model.name for model in plan.models), *(case.model for case in plan.generations)]):
         require_files(name)
+    _require_a_case(plan)
     results = Results(options.results)
     # A run that began with other settings must not lose its samples at its end because of this plan.
     with exclusive(results.lock):
@@ -115,7 +118,7 @@ def stage(arguments: Sequence[str]) -> None:
         file_sums.save(results, "plan", {results.command: line.encode()})
     for refused in BACKENDS.all_refused():
         cli.warn(f"{refused.problem} {refused.hint}")
-    known = sample_times(known_exports(plan, results, Models(options.models_dir)))
+    known = expected_sample_times(plan, known_exports(plan, results, Models(options.models_dir)))
     _describe(plan, results.plan, changed, known)
     for line in _left_out_lines(left_out(config, chosen), final, plan):
         cli.say(f"  left out  {line}")
@@ -171,6 +174,17 @@ def _overrides(options: argparse.Namespace) -> Overrides:
     )
 
 
+def _require_a_case(plan: Plan) -> None:
+    """Raise UnavailableError where every case and load is skipped."""
+    every = [case.skip_reason for cases in (plan.cases, plan.generations, plan.loads) for case in cases]
+    reasons = dict.fromkeys(reason for reason in every if reason is not None)
+    if None not in every:
+        raise UnavailableError(
+            f"Nothing can be measured, every case is skipped: {'; '.join(reasons)}.",
+            "Choose another backend, precision, boundary, mode or batch size.",
+        )
+
+
 def _left_out_lines(blocks: Sequence[str], config: Config, plan: Plan) -> list[str]:
     """A line for each part of the configuration's blocks that the options leave out, and for models without any
     case."""
@@ -179,27 +193,19 @@ def _left_out_lines(blocks: Sequence[str], config: Config, plan: Plan) -> list[s
     return [*blocks, *([f"{', '.join(models)}: no entry of it is left"] if blocks and models else [])]
 
 
-def _quantised(config: Config) -> dict[str, FileQuantisation]:
-    """Quantisation of the user's ONNX files, for those that are quantised."""
+def _quantised(files: Mapping[str, FileGraph]) -> dict[str, FileQuantisation]:
+    """Quantisation of the user's ONNX files, for those that are quantised; a line for each."""
     kinds = {}
-    for entry in config.models:
-        path = onnx_path(entry.name)
-        kind = None if path is None else quantisation_of(path)
+    for name, graph in files.items():
+        kind = quantisation_of(graph)
         if kind is None:
             continue
-        kinds[entry.name] = kind
+        kinds[name] = kind
         if kind == "weights":
-            cli.say(f"{entry.name} is {DEQUANTISED}: its rows are those of other files, and none is int8")
+            cli.say(f"{name} is {DEQUANTISED}: its rows are those of other files, and none is int8")
         else:
-            cli.say(f"{entry.name} is quantised already ({kind}): its rows are int8")
+            cli.say(f"{name} is quantised already ({kind}): its rows are int8")
     return kinds
-
-
-def _fixed_batches(config: Config) -> dict[str, int]:
-    """The only batch size of the user's ONNX files that have one."""
-    files = {entry.name: onnx_path(entry.name) for entry in config.models}
-    sizes = {name: fixed_batch_of(path) for name, path in files.items() if path is not None}
-    return {name: size for name, size in sizes.items() if size is not None}
 
 
 def _own_inputs(config: Config) -> dict[str, tuple[GivenInputs, ...]]:

@@ -51,6 +51,7 @@ from harness.core.schemas.profile_record import (
     PartsProfile,
     Tokenising,
 )
+from harness.core.text import paragraphs
 from harness.core.timestamps import utc_now
 from harness.planning.block_settings import parse_interpreters, threads_of
 from harness.planning.exports import (
@@ -123,8 +124,12 @@ def stage(arguments: Sequence[str]) -> None:
             cli.say("Every case has its profile already; `make profile FORCE=1` profiles again.")
         failures = sum(not work.profile(subject) for subject in todo)
         parts = _show(results, [subject for subject in subjects if work.has(subject)], choice)
-    if summary is not None and summary.settings_id == plan.settings_id:
-        cli.say(f"\n{terminal_what_if(with_phases(summary, parts.__contains__), parts)}")
+    if (
+        summary is not None
+        and summary.settings_id == plan.settings_id
+        and (what_if := terminal_what_if(with_phases(summary, parts.__contains__), parts))
+    ):
+        cli.say(f"\n{what_if}")
     if failures:
         raise CasesFailedError(
             f"{units.count(failures, 'case')} could not be profiled to the end; the others are.",
@@ -176,7 +181,7 @@ def _show(results: Results, subjects: Sequence[_Subject], choice: LayerChoice) -
         measured_ns = None if latency_ns is None else round(latency_ns)
         text = blocks_text(profile_blocks(parts, case.device == "cuda", measured_ns, choice=choice))
         besides = (tokenising_line(parts), profile_launcher.memory_text(results, case.case_id))
-        text = cli.typed("\n\n".join(filter(None, (text, *besides))))
+        text = cli.typed(paragraphs((text, *besides)))
         store.save_bytes(results.parts_report(case.case_id), document_text(f"# {case.case_id}\n\n{text}\n").encode())
         profile_launcher.write_events(results, model, parts, text)
         cli.say(f"\n{terminal_layers(case.case_id, parts, choice)}")

@@ -30,6 +30,7 @@ from harness.core.errors import FormatError, MissingInputError, UsageError
 from harness.core.layout import Results
 from harness.core.parallel import map_forked, without_garbage_collection
 from harness.core.schemas import Comparison, Plan, SelfTest, Summary
+from harness.core.text import paragraphs
 from harness.core.timestamps import utc_now
 from harness.profiling.phases import with_phases
 from harness.profiling.read_profiles import only_profiled, profiled_rows
@@ -157,15 +158,15 @@ def _next(summary: Summary, results: Results) -> str:
 
 def _say(summary: Summary, what_if: str | None) -> None:
     """Print the answers; with what_if, a text, the tables too."""
+    texts: list[str] = []
     if what_if is not None and ranking.by_table(summary.rows):
-        cli.say(terminal_table(summary))
-        cli.say(f"\n{what_if}\n")
-    if what_if is not None and summary.loads:
-        cli.say(f"{terminal_loads(summary)}\n")
-    if what_if is not None and summary.generations:
-        cli.say(f"{terminal_generation(summary)}\n")
+        texts += (terminal_table(summary), what_if)
+    if what_if is not None:
+        texts += (terminal_loads(summary), terminal_generation(summary))
     if summary.rows or summary.loads or not summary.generations:
-        cli.say(f"{terminal_answer(summary, cli.after_export())}\n")
+        texts.append(terminal_answer(summary, cli.after_export()))
+    if said := paragraphs(texts):
+        cli.say(f"{said}\n")
 
 
 @dataclass(frozen=True)

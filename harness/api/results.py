@@ -15,6 +15,7 @@ from harness.core import cli, hints
 from harness.core.file_sums import load_summary
 from harness.core.layout import Results
 from harness.core.schemas import LoadRow, Row, Summary
+from harness.core.text import paragraphs
 from harness.reporting import ranking
 from harness.reporting.prose.conditions import short_conditions, with_short_names
 from harness.reporting.prose.load_answer import load_section
@@ -126,7 +127,7 @@ class Benchmark(Result):
         measured = [row for row in shown.rows if row.status == "measured"]
         parts = [short_conditions(shown, measured), terminal_table(shown)] if measured else []
         unmeasured = table_text(unmeasured_table(shown.rows))
-        return self._typed("\n\n".join(part for part in ("\n".join(parts), unmeasured, *self.remarks) if part))
+        return self._typed(paragraphs(("\n".join(parts), unmeasured, *self.remarks)))
 
 
 @dataclass(frozen=True, repr=False)

@@ -32,7 +32,7 @@ from harness.core.units import count
 from harness.pipeline import Step
 from harness.planning.exports import known_exports
 from harness.planning.load_cases import load_time_in_words
-from harness.planning.run_time import sample_times, time_in_words
+from harness.planning.run_time import expected_sample_times, time_in_words
 from harness.processes.code_states import BOTH_STATES
 from harness.processes.stage_process import Show, run_stage
 from harness.profile_ops import DEFAULT_RUNS
@@ -152,7 +152,7 @@ class Run:
         cases = sum(case.skip_reason is None for case in every)
         loads = sum(load.skip_reason is None for load in plan.loads)
         if cases:
-            known = sample_times(known_exports(plan, self.results, self.models))
+            known = expected_sample_times(plan, known_exports(plan, self.results, self.models))
             cli.notice(f"{count(cases, 'case')}: {time_in_words(plan, known)}")
         if loads:
             cli.notice(f"{count(loads, 'load case')}: {load_time_in_words(plan.loads)}")

@@ -26,6 +26,15 @@ def lines(text: str) -> str:
     return "\n".join("\t".join(map(one_line, line.split("\t"))) for line in parts)
 
 
+def paragraphs(texts: Iterable[str]) -> str:
+    """The texts with an empty line between two of them; empty ones are left out.
+
+    >>> paragraphs(["a", "", "b"])
+    'a\\n\\nb'
+    """
+    return "\n\n".join(filter(None, texts))
+
+
 def shortened(text: str, most: int) -> str:
     """The beginning and the end of a text that is longer than `most` characters."""
     if len(text) <= most:

@@ -1,8 +1,9 @@
 """How long a plan takes: a range of seconds, in words, before it runs (pure).
 
 A process makes some passes beside its timed part: it compares answers with the reference, and at its end runs the
-repeat check. For a slow model these take longer than the timing. The time of a pass is about known from the model's
-export, whose reference eager PyTorch or unoptimised ONNX Runtime computes on the same machine.
+repeat check. For a slow model these take longer than the timing. The time of a pass on a CPU is about known from the
+model's export, whose reference eager PyTorch or unoptimised ONNX Runtime computes on the same machine. Before the
+export, the FLOPs of a built-in model limit it on a slow machine.
 """
 
 from __future__ import annotations
@@ -10,17 +11,20 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from math import ceil
+from typing import TypeVar
 
 from harness.aggregation.flags import GroupKey
 from harness.backends import backend_info
-from harness.core.schemas import Case, Device, ExportRecord, Measurement, Plan
+from harness.core.schemas import Case, Device, ExportRecord, GenerationCase, Measurement, Plan
 from harness.core.text import short_names
 from harness.core.units import count
 from harness.planning.schedule import Turn
 from harness.statistics.estimators import MIN_BLOCKS
 from harness.timing.loop import WINDOWS
-from harness.timing.repeat_check import BUDGET_NS
+from harness.timing.repeat_check import BUDGET_NS, TOKENS_BUDGET_S
 from harness.timing.rotation import batch_starts, passes_beside_timing
+from harness.zoo import COUNTED_TOKENS, MODELS
 from harness.zoo.families import known_duration
 
 Range = tuple[float, float]
@@ -39,27 +43,54 @@ SHORT_PASS_S: Mapping[Device, float] = {"cpu": 0.05, "cuda": 0.02}
 LONG_PASS_S: Mapping[Device, float] = {"cpu": 1.0, "cuda": 0.2}
 """… and the time of the plan with passes of this length."""
 
-FASTEST, FASTEST_INT8, SLOWEST = 0.1, 0.05, 1.5
+FASTEST, SLOWEST = 0.1, 1.5
 """Shortest and longest pass on a CPU, over that of the reference. Of the cases published from two EPYC vCPUs on 30
 November the fastest took 0.16 of eager PyTorch's (int8: 0.06), and the slowest 1.2."""
+INT8 = 0.5
+"""Shortest pass in int8, over the shortest one of the model."""
+
+SLOW_FLOPS, SLOW_DEPTHWISE_FLOPS = 35e9, 8e9
+"""FLOPs a second of the slowest backend on a slow CPU: a third of those on two EPYC vCPUs in results/published, which
+are 107e9 or more, and with depthwise convolutions 23e9."""
 
 ENGINE_S = (26.0, 93.0)
 """Shortest and longest build of a TensorRT engine, as measured on an H200 and an H100 (docs/gpu-machine.md)."""
 
-GENERATION_S = 10.0
-"""A short process of generation of a model of GPT-2's size on two cores: load, comparison, warm-ups, requests."""
+STEP_TOKENS = 20
+"""Longest decode step on a CPU, in prompt tokens of the slow CPU's pass, because it reads all weights: about three
+times the 33 and 42 ms that PyTorch eager takes for gpt2 and smollm2-135m on two EPYC vCPUs (results/published). On a
+GPU the longest step of a built-in model is SHORT_PASS_S: PyTorch eager takes 17 ms on an H200."""
 
 PassTimes = Mapping[Device, float]
 """Seconds of a pass."""
-SampleTimes = Mapping[tuple[str, int | None], float]
-"""(model, sequence length) → seconds of a sample of the reference on a CPU."""
+SampleTimes = Mapping[tuple[str, int | None], Range]
+"""(model, sequence length) → (shortest, longest) seconds of a sample on a CPU."""
 NOTHING_KNOWN: SampleTimes = {}
 
 
+def expected_sample_times(plan: Plan, exports: Iterable[ExportRecord]) -> SampleTimes:
+    """The times that the exports recorded; of the other built-in models those on a slow CPU, unless they get inputs of
+    the user's, which may be of any size."""
+    given = {model.name for model in plan.models if model.inputs}
+    shapes = {_shape(case) for cases in (plan.cases, plan.generations) for case in cases if case.model not in given}
+    limits = {shape: (0.0, seconds) for shape in shapes if (seconds := _slow_sample_s(*shape)) is not None}
+    return {**limits, **sample_times(exports)}
+
+
+def _slow_sample_s(model: str, tokens: int | None) -> float | None:
+    """Seconds of a sample on a slow CPU; None for a model whose FLOPs are unknown."""
+    info = MODELS.get(model)
+    if info is None or info.flops is None:
+        return None
+    # Attention grows faster than the text: at 8 times the tokens this is a fifth too short, of a limit of three times.
+    flops = info.flops if tokens is None else info.flops * max(tokens, STEP_TOKENS) / COUNTED_TOKENS
+    return flops / (SLOW_DEPTHWISE_FLOPS if info.depthwise else SLOW_FLOPS)
+
+
 def sample_times(exports: Iterable[ExportRecord]) -> SampleTimes:
-    """The times that exports recorded."""
+    """The times that follow from those of the reference, which exports recorded."""
     return {
-        (export.model, inputs.sequence_length): inputs.sample_s
+        (export.model, inputs.sequence_length): (FASTEST * inputs.sample_s, SLOWEST * inputs.sample_s)
         for export in exports
         for inputs in export.input_sets
         if inputs.sample_s is not None
@@ -76,8 +107,11 @@ def estimate_s(plan: Plan, samples: SampleTimes = NOTHING_KNOWN, unknown: PassTi
     runnable = _runnable(plan.cases)
     planned = [(number, case) for number in range(1, settings.rounds + 1) for case in runnable]
     low, high = turns_s(planned, runnable, settings, samples, unknown)
-    generations = settings.rounds * sum(case.skip_reason is None for case in plan.generations)
-    return low + generations * GENERATION_S, high + generations * (GENERATION_S + plan.generation.max_s)
+    for number in range(1, settings.rounds + 1):
+        for case in _runnable(plan.generations):
+            shortest, longest = _generation_s(number, case, plan, samples, unknown)
+            low, high = low + shortest, high + longest
+    return low, high
 
 
 def turns_s(
@@ -158,23 +192,64 @@ def _pass_s(case: Case, samples: SampleTimes, unknown: PassTimes) -> Range:
         return seconds, SLOWEST * seconds
     if not _is_known(case, samples):
         return 0.0, unknown[case.device]
-    seconds = case.batch_size * samples[case.model, case.sequence_length]
-    return (FASTEST_INT8 if case.precision == "int8" else FASTEST) * seconds, SLOWEST * seconds
+    fast, slow = samples[_shape(case)]
+    return case.batch_size * fast * (INT8 if case.precision == "int8" else 1.0), case.batch_size * slow
 
 
-def _is_known(case: Case, samples: SampleTimes) -> bool:
+def _generation_s(number: int, case: GenerationCase, plan: Plan, samples: SampleTimes, unknown: PassTimes) -> Range:
+    """(shortest, longest) seconds of one process of generation, in round `number`."""
+    settings, options, info = plan.measurement, plan.generation, backend_info(case.backend)
+    fast, slow = _request_s(case, samples, unknown)
+    compile_s = (COMPILE_S if number == 1 else RECOMPILE_S) if info.compile_cache else 0.0
+    start_low, start_high = START_S[case.device]
+    # Warm-up and timed part end with the request that passes their limit.
+    timing = max(settings.warmup_max_s + slow, options.warmups * slow) + max(options.max_s, settings.min_s, slow) + slow
+    # The reference has logits of the largest batch, of two to four prompts. The repeat check has a request, pairs of
+    # passes, and about a request more: the passes that begin at its limit.
+    compared = min(4, max(2, *(each.batch_size for each in plan.generations)))
+    checks = 0.0 if info.decoder_reads == "none" else (ceil(compared / case.batch_size) + 2) * slow + TOKENS_BUDGET_S
+    low = start_low + max((1 + options.warmups + 2) * fast, settings.min_s)
+    high = start_high + compile_s + slow + timing + checks
+    return min(low, settings.timeout_s), min(high, settings.timeout_s)
+
+
+def _request_s(case: GenerationCase, samples: SampleTimes, unknown: PassTimes) -> Range:
+    """(shortest, longest) seconds of a request: a pass over the prompts, and decode steps."""
+    if known_duration.is_spin(case.model):
+        seconds = case.new_tokens * known_duration.duration_ns(case.model) / 1e9
+        return seconds, SLOWEST * seconds
+    if backend_info(case.backend).decoder_reads == "none":
+        return 0.0, 0.0
+    if not _is_known(case, samples):
+        return 0.0, case.new_tokens * (SHORT_PASS_S if case.model in MODELS else unknown)[case.device]
+    fast, slow = samples[_shape(case)]
+    steps = (case.new_tokens - 1) * min(1.0, STEP_TOKENS / case.prompt_length)
+    return case.batch_size * fast * (INT8 if case.precision == "int8" else 1.0), case.batch_size * slow * (1 + steps)
+
+
+def _shape(case: Case | GenerationCase) -> tuple[str, int | None]:
+    """Its key in SampleTimes: a prompt is a text of its length."""
+    return case.model, case.sequence_length if isinstance(case, Case) else case.prompt_length
+
+
+def _is_known(case: Case | GenerationCase, samples: SampleTimes) -> bool:
     """Whether the time of a pass is about known. A CPU's time shows nothing about a GPU's."""
-    return case.device == "cpu" and (case.model, case.sequence_length) in samples
+    return case.device == "cpu" and _shape(case) in samples
 
 
-def _runnable(cases: Iterable[Case]) -> list[Case]:
+AnyCase = TypeVar("AnyCase", Case, GenerationCase)
+
+
+def _runnable(cases: Iterable[AnyCase]) -> list[AnyCase]:
     return [case for case in cases if case.skip_reason is None]
 
 
 def time_in_words(plan: Plan, samples: SampleTimes = NOTHING_KNOWN) -> str:
     """`2 min to 9 min to measure, besides export`; of the cases, with and without generation, not of loads."""
     excluded = "export and engines" if engines_in_words(plan) else "export"
-    time = _to_measure(_runnable(plan.cases), samples, partial(estimate_s, plan, samples))
+    own = [case for case in _runnable(plan.generations) if case.model not in MODELS]
+    cases: list[Case | GenerationCase] = [*_runnable(plan.cases), *own]
+    time = _to_measure(cases, samples, partial(estimate_s, plan, samples))
     return f"{time}{'; ' if ',' in time else ', '}besides {excluded}"
 
 
@@ -204,7 +279,9 @@ def time_of_pairs_in_words(pairs: Sequence[Case], settings: Measurement, samples
     return _to_measure(pairs, samples, seconds)
 
 
-def _to_measure(cases: Iterable[Case], samples: SampleTimes, seconds: Callable[[PassTimes], Range]) -> str:
+def _to_measure(
+    cases: Iterable[Case | GenerationCase], samples: SampleTimes, seconds: Callable[[PassTimes], Range]
+) -> str:
     """`2 min to 9 min to measure`; where the passes of a model are unknown, also for which passes it is, and the time
     with long ones."""
     text = f"{range_in_words(seconds(SHORT_PASS_S))} to measure"

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from harness.aggregation.flags import is_calibration, median_ns
 from harness.core import units
 from harness.core.schemas import Row, Summary
+from harness.core.text import paragraphs
 from harness.reporting import ranking
 from harness.reporting.prose import boundaries
 from harness.reporting.prose.conditions import (
@@ -85,7 +86,7 @@ def document(
         section("How to read this", guide(summary), selftest_text),
         section("Environment", provenance(summary), environment_table(summary.environments)),
     ]
-    return "\n\n".join(part for part in parts if part) + "\n"
+    return paragraphs(parts) + "\n"
 
 
 def details(

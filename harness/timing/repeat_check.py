@@ -39,6 +39,9 @@ MOST_PAIRS = 64
 
 BUDGET_NS = 400_000_000
 """Faster models run pairs for this long, new inputs and copies included."""
+TOKENS_BUDGET_S = 5.0
+"""Longest time for the pairs of prompts of one process of generation (token_session.py); several rounds together give
+enough pairs."""
 
 NEW_PASSES = 4
 """Batches with new samples that a process answers: in two rounds of a batch size of 1 all of them."""

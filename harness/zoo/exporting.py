@@ -38,6 +38,7 @@ from harness.core.units import percent
 from harness.zoo import ModelInfo, identity
 from harness.zoo.construct import family_of, save_weights
 from harness.zoo.cost.torch_counts import work_of
+from harness.zoo.file_graph import graph_of
 from harness.zoo.identity import (
     ExportChoices,
     artifact,
@@ -466,7 +467,7 @@ def _onnx_files(
             how = torch_to_onnx.write_fp32(loaded, example, fp32, job.options)
         files["fp32"] = _onnx_artifact(fp32, how)
         if loaded.quantised is not None:
-            blocks = " and ".join(map(str, bits_of_blocks(fp32)))
+            blocks = " and ".join(map(str, bits_of_blocks(graph_of(fp32))))
             own = f"{loaded.quantised}, as the user's file has it" + (
                 f"; weights of {blocks} bits in blocks" if blocks else ""
             )

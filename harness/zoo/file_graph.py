@@ -174,8 +174,7 @@ def _number(content: mmap.mmap, at: int) -> tuple[int, int]:
     raise ValueError("a number of more than ten bytes")
 
 
-def fixed_batch_of(path: Path) -> int | None:
-    """The only batch size of the file; None where it is free, or where the file cannot be read."""
-    graph = graph_of(path)
+def fixed_batch_of(graph: FileGraph) -> int | None:
+    """The only batch size of the file; None where it is free, or where the file could not be read."""
     shapes = {name: shape for name, shape in graph.inputs.items() if name not in graph.constants}
     return fixed_batch(shapes, axes_of_graph(shapes))

@@ -1,13 +1,12 @@
-"""Whether an ONNX file is quantised, from its bytes."""
+"""Whether an ONNX file is quantised, from its graph (pure)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Set
-from pathlib import Path
 from typing import Literal
 
 from harness.core.schemas import Quantisation
-from harness.zoo.file_graph import FileGraph, FileNode, graph_of
+from harness.zoo.file_graph import FileGraph, FileNode
 
 FileQuantisation = Quantisation | Literal["weights"]
 """`static`, `dynamic`: 8 bits on both sides of the products, by the kind of the activations' scales. `weights`:
@@ -41,13 +40,12 @@ _UINT8, _INT8 = 2, 3
 _BYTES = frozenset({_UINT8, _INT8})
 
 
-def quantisation_of(path: Path) -> FileQuantisation | None:
-    """How the file is quantised; None where it is not, or where it cannot be read, which the export reports.
+def quantisation_of(graph: FileGraph) -> FileQuantisation | None:
+    """How the file is quantised; None where it is not, or where it could not be read, which the export reports.
 
     Libraries have kernels for pairs of bytes: a file with only its weights quantised, or with 16 or 4 bits on a side of
     its products, computes in floating point. The activations of MatMulNBits with accuracy_level 4 become bytes, too.
     """
-    graph = graph_of(path)
     return _quantisation(graph) or ("weights" if _has_quantised_weights(graph) else None)
 
 
@@ -66,14 +64,14 @@ def _has_quantised_weights(graph: FileGraph) -> bool:
     )
 
 
-def blocks_in_int8(path: Path) -> int:
+def blocks_in_int8(graph: FileGraph) -> int:
     """How many products of the file have weights in blocks and are multiplied in int8."""
-    return sum(map(_is_in_int8, graph_of(path).nodes))
+    return sum(map(_is_in_int8, graph.nodes))
 
 
-def bits_of_blocks(path: Path) -> list[int]:
+def bits_of_blocks(graph: FileGraph) -> list[int]:
     """How many bits the weights in blocks have, each number once."""
-    return sorted({node.numbers.get("bits", 4) for node in graph_of(path).nodes if node.kind == BLOCKS})
+    return sorted({node.numbers.get("bits", 4) for node in graph.nodes if node.kind == BLOCKS})
 
 
 def _is_in_int8(node: FileNode) -> bool:

@@ -42,6 +42,7 @@ def test_multiply_adds_are_those_of_its_sizes(t5: Loaded) -> None:
         assert work.flops_per_item == 2 * macs(length)
         assert work.uncounted == ()
         assert work.input_bytes_per_item == 3 * 8 * length
+    assert MODELS["t5-small"].flops == pytest.approx(2 * macs(128), rel=0.001)
 
 
 def test_parameters_are_counted_once(t5: Loaded) -> None:

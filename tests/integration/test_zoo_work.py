@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from harness.core.schemas import Work
-from harness.zoo import MODELS
+from harness.zoo import COUNTED_TOKENS, MODELS
 from harness.zoo.loaded import Inputs
 from tests.fixtures.counted_models import count, image, image_model, loaded_of, text, text_model
 
@@ -18,10 +18,16 @@ torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.stages
 
 
+def assert_declared(name: str, work: Work) -> None:
+    """The table has the FLOPs, for the expected time of a plan."""
+    assert work.flops_per_item == pytest.approx(MODELS[name].flops, rel=0.001)
+
+
 @pytest.mark.parametrize(
     ("name", "gflop"),
     [
         ("resnet18", 2 * 1.814),
+        ("efficientnet-lite0", 2 * 0.385),
         ("mobilenet_v2", 2 * 0.301),
         pytest.param("resnet50", 2 * 4.089, marks=pytest.mark.slow),
         pytest.param("vit_b_16", 2 * 17.56, marks=pytest.mark.slow),
@@ -30,6 +36,7 @@ pytestmark = pytest.mark.stages
 def test_image_models(name: str, gflop: float, tmp_path: Path) -> None:
     (work,) = count(image_model(name, tmp_path), {None: image()})
     assert work.flops_per_item / 1e9 == pytest.approx(gflop, rel=0.002)
+    assert_declared(name, work)
     assert (work.sequence_length, work.uncounted) == (None, ())
     assert work.parameters == MODELS[name].parameters
     assert (work.input_bytes_per_item, work.output_elements_per_item) == (602_112, 1000)
@@ -40,6 +47,7 @@ def test_image_models(name: str, gflop: float, tmp_path: Path) -> None:
     [
         ("minilm-l6", 2 * 1.435, 6, 384),
         pytest.param("bert-base", 2 * 11.17, 12, 768, marks=pytest.mark.slow),
+        pytest.param("bert-large", 2 * 39.46, 24, 1024, marks=pytest.mark.slow),
         pytest.param("distilbert", 2 * 5.59, 6, 768, marks=pytest.mark.slow),
     ],
 )
@@ -48,12 +56,20 @@ def test_text_models_with_attention_counted(name: str, gflop: float, layers: int
     attention = loaded.module.model.config._attn_implementation  # type: ignore[union-attr]
     short, long = count(loaded, {128: text(128), 256: text(256)})
     assert short.flops_per_item / 1e9 == pytest.approx(gflop, rel=0.002)
+    assert_declared(name, short)
     # What is more than twice as much at twice the length is attention's: scores and their sums, s x s x hidden each.
     assert (long.flops_per_item - 2 * short.flops_per_item) // 2 == layers * 2 * hidden * (256**2 - 2 * 128**2)
     assert (short.sequence_length, long.sequence_length, short.uncounted) == (128, 256, ())
     assert short.input_bytes_per_item == 2 * 8 * 128
     assert short.parameters < MODELS[name].parameters  # its lookup tables are not read as a whole
     assert loaded.module.model.config._attn_implementation == attention  # type: ignore[union-attr]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["gpt2", "smollm2-135m", "llama-1b"])
+def test_decoders(name: str, tmp_path: Path) -> None:
+    (work,) = count(text_model(name, tmp_path), {COUNTED_TOKENS: text(COUNTED_TOKENS)})
+    assert_declared(name, work)
 
 
 def test_of_padded_texts_the_text_alone_is_counted_too(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from harness import plan
 from harness.core import store
-from harness.core.errors import ConfigError, MissingInputError, UsageError
+from harness.core.errors import ConfigError, MissingInputError, UnavailableError, UsageError
 from harness.core.layout import Results
 from harness.core.schemas import Plan
 
@@ -119,6 +119,28 @@ def test_a_model_that_no_block_has_is_said_to_be_unmeasured(here: Path, capsys: 
     (here / "own.yaml").write_text(json.dumps(text))
     plan.stage(["--config", "own.yaml"])
     assert "own.yaml lists resnet50, and no block has it: it is not measured." in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--models", "smollm2-135m", "--backends", "openvino", "--precisions", "int8"],
+        ["--models", "smollm2-135m", "--backends", "openvino", "--precisions", "int8", "--load", "--bound", "p99<1s"],
+    ],
+)
+def test_a_plan_of_which_every_case_is_skipped_is_an_error_with_the_reasons(options: list[str], here: Path) -> None:
+    with pytest.raises(
+        UnavailableError, match="every case is skipped: OpenVINO would run this dynamically quantised"
+    ) as raised:
+        plan.stage(["--config", "quickstart", *options])
+    assert raised.value.hint == "Choose another backend, precision, boundary, mode or batch size."
+    assert not (here / "results/plan.json").exists()
+
+
+def test_a_plan_with_one_case_to_measure_is_none(here: Path) -> None:
+    plan.stage(
+        ["--config", "quickstart", "--models", "smollm2-135m", "--backends", "openvino", "--precisions", "fp32,int8"]
+    )
 
 
 @pytest.mark.parametrize(

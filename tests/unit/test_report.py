@@ -128,6 +128,7 @@ def test_it_prints_where_the_report_lies_and_the_table_only_on_request(
     said = capsys.readouterr().out
     assert said.startswith("model ")
     assert said.endswith(answer)
+    assert "\n\n\n" not in said
     assert sum(line.startswith("efficientnet-lite0 ") for line in said.splitlines()) == 21
 
 

@@ -17,6 +17,7 @@ from harness.backends.base import Batch
 from harness.backends.onnxruntime.session import session_options
 from harness.backends.precision import floating_precision
 from harness.core.schemas import NO_FLOATS, REMOVES_PADDING
+from harness.zoo.file_graph import graph_of
 from harness.zoo.quantised_files import BLOCKS, blocks_in_int8
 
 CPU = "CPUExecutionProvider"
@@ -151,7 +152,7 @@ def nodes_that_run(file: Path, feeds: Batch, threads: int) -> list[Ran]:
 def computing_kernels(file: Path, batch: Batch, threads: int) -> dict[str, int]:
     """Kernels of one run by precision: of those that do the arithmetic, else of all that compute in floating point."""
     nodes = [node for node in nodes_that_run(file, batch, threads) if node.operator not in _CARRYING]
-    in_int8 = blocks_in_int8(file) if any(node.operator == BLOCKS for node in nodes) else 0  # it reads the file
+    in_int8 = blocks_in_int8(graph_of(file)) if any(node.operator == BLOCKS for node in nodes) else 0
     return kernels_by_type(nodes, in_int8) or dict(
         Counter(precision for node in nodes if (precision := _floats(node)) != NO_FLOATS)
     )

@@ -11,6 +11,7 @@ from markupsafe import Markup
 from harness.aggregation.flags import slug_of
 from harness.core import units
 from harness.core.schemas import Comparison, Grade, Status, Summary
+from harness.core.text import paragraphs
 from harness.reporting import ranking
 from harness.reporting.first_page import GRADES, SHOWN, answer_cells, answers
 from harness.reporting.html import embedded
@@ -102,7 +103,7 @@ def models_details(summary: Summary, parts: Sequence[ModelPart]) -> str:
     notes = "\n".join(f"- {note}" for note in summary.notes)
     shared = section("Environment", conditions.environment_table(summary.environments))
     body = [section("How to read this", guide(summary)), section("Notes", notes) if notes else "", shared]
-    return "\n\n".join([f"# {title(summary, parts)}: details", *filter(None, body)]) + "\n"
+    return paragraphs((f"# {title(summary, parts)}: details", *body)) + "\n"
 
 
 def models_page(

@@ -7,6 +7,7 @@ from typing import Any
 
 from harness.core import units
 from harness.core.schemas import LoadRow, Summary
+from harness.core.text import paragraphs
 from harness.reporting.load_groups import (
     SCENARIOS,
     LoadGroup,
@@ -49,7 +50,7 @@ def load_answer(summary: Summary) -> str:
         return ""
     more = f"{units.count(len(shown) - MAX_LINES, 'more line')} in the details." if len(shown) > MAX_LINES else ""
     listed = "\n".join(f"- {line}" for line in shown[:MAX_LINES])
-    return "\n\n".join(filter(None, ("**Load**, [highest PASS, lowest FAIL] in requests/s:", listed, more)))
+    return paragraphs(("**Load**, [highest PASS, lowest FAIL] in requests/s:", listed, more))
 
 
 def _answer(key: LoadGroup, rows: Sequence[LoadRow]) -> str:

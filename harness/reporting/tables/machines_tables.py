@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from harness.comparison.compatibility import differences
 from harness.core import units
 from harness.core.schemas import Attempt, Fleet, FleetUnit, Row, Summary
+from harness.core.text import paragraphs
 from harness.core.units import ABSENT, VOID
 from harness.reporting import ranking
 from harness.reporting.first_page import accuracy_loss
@@ -145,7 +146,7 @@ def fleet_document(fleet: Fleet, across: Sequence[DocumentBlock | None] = ()) ->
         section("Units", table_text(_units_table(fleet.units))),
         section("Attempts that were not complete", table_text(_attempts_table(lost))) if lost else "",
     ]
-    return document_text("\n\n".join(part for part in parts if part)) + "\n"
+    return document_text(paragraphs(parts)) + "\n"
 
 
 def _units_table(fleet_units: Sequence[FleetUnit]) -> Table[FleetUnit]:

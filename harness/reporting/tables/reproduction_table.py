@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from harness.core import units
 from harness.core.schemas import Claim, Differing, ReproducedRow, Reproduction
+from harness.core.text import paragraphs
 from harness.reporting.table import Column, Table, word_column
 from harness.reporting.writers import markdown
 from harness.reporting.writers import terminal as terminal_writer
@@ -78,7 +79,7 @@ def document(reproduction: Reproduction) -> str:
         section("Conditions that differ", "\n".join(differences)) if differences else "",
         section("How to read this", _GUIDE),
     ]
-    return "\n\n".join(part for part in parts if part) + "\n"
+    return paragraphs(parts) + "\n"
 
 
 def _more(count: int) -> list[str]:

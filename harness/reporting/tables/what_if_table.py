@@ -8,6 +8,7 @@ from tabulate import tabulate
 
 from harness.core import units
 from harness.core.schemas import Row, Summary
+from harness.core.text import paragraphs
 from harness.profiling.read_profiles import Profiled
 from harness.profiling.what_if import (
     ChangeKind,
@@ -53,12 +54,7 @@ def terminal_what_if(summary: Summary, profiles: PartsProfiles) -> str:
     """The lists for a terminal, without the evidence."""
     lists = what_if(summary.rows, profiles, summary.baseline_backend)[:MAX_LISTS]
     by_id = {row.case_id: row for row in summary.rows}
-    return "\n".join(
-        line
-        for model in lists
-        for after in (" ".join(filter(None, [_elsewhere(model, summary), model.reason])),)
-        for line in (f"\nWhat if, {_title(model)}: {after}".rstrip(), _plain(model, by_id))
-    ).strip()
+    return paragraphs(_plain(model, by_id, _elsewhere(model, summary)) for model in lists)
 
 
 def _title(model: WhatIf) -> str:
@@ -99,10 +95,12 @@ def _left_out_text(model: WhatIf) -> str:
     return f"No bound is taken from {'; '.join(f'`{case_id}`: {why}' for case_id, why in model.left_out)}."
 
 
-def _plain(model: WhatIf, by_id: Mapping[str, Row]) -> str:
+def _plain(model: WhatIf, by_id: Mapping[str, Row], elsewhere: str) -> str:
+    after = " ".join(filter(None, (elsewhere, model.reason)))
     lines = [[" ", *_cells(change, by_id)] for change in model.changes]
     changes = tabulate(lines, tablefmt="plain", disable_numparse=True, colalign=("left",) * 6) if lines else ""
-    return "\n".join(filter(None, (changes, _left_out_text(model).replace("`", ""))))
+    left_out = _left_out_text(model).replace("`", "")
+    return "\n".join(filter(None, (f"What if, {_title(model)}: {after}".rstrip(), changes, left_out)))
 
 
 def _cells(change: Improvement, by_id: Mapping[str, Row]) -> list[str]:

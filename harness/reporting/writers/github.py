@@ -9,6 +9,7 @@ from harness.comparison.verdicts import is_lost
 from harness.core import text as sanitize
 from harness.core import units
 from harness.core.schemas import ComparedRow, Comparison
+from harness.core.text import paragraphs
 from harness.reporting.tables import comparison_table
 from harness.reporting.tables.comparison_table import compared_table, headline, remarks
 from harness.reporting.writers.markdown import escape, table_text
@@ -92,7 +93,7 @@ def pr_comment(comparison: Comparison) -> str:
         *(escape(text) for text in remarks(comparison)[:2]),
         "`comparison.md` among the artifacts has all rows, what differs around them, and how to read this.",
     ]
-    lines = "\n\n".join(part for part in parts if part).splitlines()
+    lines = paragraphs(parts).splitlines()
     return "\n".join(lines[:MAX_LINES]) + "\n"
 
 

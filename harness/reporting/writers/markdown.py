@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import Any
 
 from harness.core import text as sanitize
+from harness.core.text import paragraphs
 from harness.reporting.table import Align, DocumentBlock, Table, titled_blocks
 
 
@@ -22,7 +23,7 @@ def table_text(table: Table[Any] | None) -> str:
         return ""
     cells = [[escape(cell) for cell in line] for line in table.cells()]
     grid = _grid([escape(name) for name in table.headers], cells, table.aligned)
-    return "\n\n".join(filter(None, (table.conditions, grid, table.note)))
+    return paragraphs((table.conditions, grid, table.note))
 
 
 def _grid(headers: Sequence[str], cells: Sequence[Sequence[str]], aligned: Sequence[Align]) -> str:
@@ -40,7 +41,7 @@ _SIDES: Mapping[Align, str] = {"left": "<", "right": ">"}
 def blocks_text(blocks: Iterable[DocumentBlock | None]) -> str:
     """Texts and tables, one after the other; empty ones and None are left out."""
     texts = (block if isinstance(block, str) else table_text(block) for block in blocks)
-    return "\n\n".join(filter(None, texts))
+    return paragraphs(texts)
 
 
 def section(title: str, *blocks: DocumentBlock | None, level: int = 2) -> str:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from harness.core.errors import ConfigError, MissingInputError
 from harness.zoo.batch_axes import Axes, axes_of_graph, fixed_batch
 from harness.zoo.families.hub import minilm_tokenizer
+from harness.zoo.file_graph import graph_of
 from harness.zoo.input_files import Arrays
 from harness.zoo.inputs import images
 from harness.zoo.inputs.sentences import SOURCE as TEXT_SOURCE
@@ -70,7 +71,7 @@ def load(request: Request) -> Loaded:
             f"{path} has {f'no input with a batch axis: {bare}' if bare else 'no inputs'}.",
             "Export it with the batch as an axis of one input at least.",
         )
-    quantisation = quantisation_of(path)
+    quantisation = quantisation_of(graph_of(path))
     return Loaded(
         module=None,
         weight_source="; ".join(

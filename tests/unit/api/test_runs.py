@@ -19,7 +19,7 @@ from harness.core.schemas.vocabulary import Flag
 from harness.planning.config import Config
 from harness.planning.load_cases import load_time_in_words
 from harness.planning.matrix import make_plan
-from harness.planning.run_time import time_in_words, time_of_pairs_in_words
+from harness.planning.run_time import expected_sample_times, time_in_words, time_of_pairs_in_words
 from harness.planning.schedule import select_cases
 from harness.processes.code_states import BOTH_STATES
 from tests.synthetic_loads import load_rows
@@ -176,9 +176,10 @@ def test_the_time_of_the_cases_without_samples_is_said_before_the_export(
     def said() -> str:
         return _said_of_cases(partial(run.plan, {}, measured=True), plan, results, monkeypatch, capsys)
 
-    both = f"2 cases: {time_in_words(plan)}\n"
+    slow = expected_sample_times(plan, ())
+    both = f"2 cases: {time_in_words(plan, slow)}\n"
     assert said() == both
-    one = f"1 case: {time_in_words(select_cases(plan, [ONNX]))}\n"
+    one = f"1 case: {time_in_words(select_cases(plan, [ONNX]), slow)}\n"
     for number, case, left in ((1, EAGER, both), (2, EAGER, one), (1, ONNX, one), (2, ONNX, "")):
         store.save_raw(results.raw_file(case.case_id, number), measured(case, RESNET, number))
         assert said() == (both if force else left)

@@ -67,6 +67,13 @@ def test_profiles_that_were_left_out_are_below_the_list_with_the_reason() -> Non
     assert "and no profile of theirs can be relied on.\n\nNo bound is taken from" in text
 
 
+def test_empty_lists_have_one_line_each_in_a_terminal_and_an_empty_line_between_them() -> None:
+    other = EAGER.model_copy(update={"model": "resnet50", "slug": "resnet50", "case_id": "resnet50"})
+    lines = terminal_what_if(SUMMARY.model_copy(update={"rows": (EAGER, other)}), {}).split("\n")
+    assert len(lines) == 3
+    assert [line.partition(", ")[0] for line in lines] == ["What if", "", "What if"]
+
+
 def test_an_empty_list_says_why_and_nothing_measured_says_nothing() -> None:
     alone = SUMMARY.model_copy(update={"rows": (EAGER,)})
     assert "No gain is known: " in blocks_text(what_if_section(alone, {}))

@@ -8,19 +8,33 @@ import pytest
 
 onnx = pytest.importorskip("onnx")
 
+from harness import plan  # noqa: E402
 from harness.planning.config import parse_config  # noqa: E402
 from harness.planning.matrix import make_plan  # noqa: E402
-from harness.zoo.file_graph import fixed_batch_of, graph_of  # noqa: E402
+from harness.zoo.file_graph import FileGraph, fixed_batch_of, graph_of  # noqa: E402
 from tests.fixtures import odd_onnx as files  # noqa: E402
 
 
 def test_the_shapes_of_inputs_and_a_fixed_batch_are_read(tmp_path: Path) -> None:
     stepping = files.stepping(tmp_path / "s.onnx")
     assert graph_of(stepping).inputs == {"x": ("batch", 8), "state": (2, "batch", 4), "camera": (8, 4)}
-    assert fixed_batch_of(stepping) is None
-    assert fixed_batch_of(files.one_at_a_time(tmp_path / "one.onnx")) == 1
+    assert fixed_batch_of(graph_of(stepping)) is None
+    assert fixed_batch_of(graph_of(files.one_at_a_time(tmp_path / "one.onnx"))) == 1
     (tmp_path / "none.onnx").write_bytes(b"no protobuf")
-    assert fixed_batch_of(tmp_path / "none.onnx") is None
+    assert fixed_batch_of(graph_of(tmp_path / "none.onnx")) is None
+
+
+def test_a_plan_reads_a_file_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[Path] = []
+
+    def counted(path: Path) -> FileGraph:
+        read.append(path)
+        return graph_of(path)
+
+    monkeypatch.setattr(plan, "graph_of", counted)
+    path = files.one_at_a_time(tmp_path / "one.onnx")
+    plan.stage(["--config", "smoke", "--models", str(path), "--results", str(tmp_path / "results")])
+    assert read == [path]
 
 
 def test_cases_of_another_batch_size_are_skipped() -> None:

@@ -16,6 +16,7 @@ from harness.planning.config import parse_config  # noqa: E402
 from harness.planning.matrix import make_plan  # noqa: E402
 from harness.zoo import model_info, quantised_files  # noqa: E402
 from harness.zoo.families import own_onnx  # noqa: E402
+from harness.zoo.file_graph import graph_of  # noqa: E402
 from harness.zoo.loaded import Request  # noqa: E402
 from harness.zoo.quantised_files import FileQuantisation, bits_of_blocks, blocks_in_int8, quantisation_of  # noqa: E402
 from tests.fixtures import odd_onnx as files  # noqa: E402
@@ -24,6 +25,10 @@ from tests.fixtures import odd_onnx as files  # noqa: E402
 def of_nodes(kinds: str, path: Path) -> Path:
     made = [helper.make_node(kind, ["x", "w"], [f"y{place}"]) for place, kind in enumerate(kinds.split())]
     return files.save(path, made, [files.info("x", ["N", 8])], [files.info("y0", ["N", 4])])
+
+
+def of_file(path: Path) -> FileQuantisation | None:
+    return quantisation_of(graph_of(path))
 
 
 @pytest.mark.parametrize(
@@ -42,7 +47,7 @@ def of_nodes(kinds: str, path: Path) -> Path:
 def test_operators_decide_whether_a_file_is_quantised(
     kinds: str, expected: FileQuantisation | None, tmp_path: Path
 ) -> None:
-    assert quantisation_of(of_nodes(kinds, tmp_path / "m.onnx")) == expected
+    assert of_file(of_nodes(kinds, tmp_path / "m.onnx")) == expected
 
 
 U8, I8, U16, I4, F8 = (getattr(onnx.TensorProto, name) for name in ("UINT8", "INT8", "UINT16", "INT4", "FLOAT8E4M3FN"))
@@ -104,12 +109,12 @@ def saved(path: Path, nodes: list[Any], weights: int = I8, as_node: bool = False
 def test_only_products_of_bytes_make_a_file_int8(
     nodes: list[Any], weights: int, expected: FileQuantisation | None, as_node: bool, tmp_path: Path
 ) -> None:
-    assert quantisation_of(saved(tmp_path / "m.onnx", nodes, weights, as_node)) == expected
+    assert of_file(saved(tmp_path / "m.onnx", nodes, weights, as_node)) == expected
 
 
 def test_pixels_that_a_file_restores_are_no_weights(tmp_path: Path) -> None:
     pixels = helper.make_node("DequantizeLinear", ["x", "s"], ["d"])
-    assert quantisation_of(saved(tmp_path / "pixels.onnx", [pixels, product("d", "w")])) is None
+    assert of_file(saved(tmp_path / "pixels.onnx", [pixels, product("d", "w")])) is None
 
 
 def test_blocks_of_weights_are_int8_where_activations_become_bytes(tmp_path: Path) -> None:
@@ -117,20 +122,19 @@ def test_blocks_of_weights_are_int8_where_activations_become_bytes(tmp_path: Pat
         in_floats, in_bytes = (
             files.with_bytes(tmp_path / f"{level}.onnx", bits=bits, accuracy_level=level) for level in (1, 4)
         )
-        assert (quantisation_of(in_floats), blocks_in_int8(in_floats)) == ("weights", 0)
-        assert (quantisation_of(in_bytes), blocks_in_int8(in_bytes)) == ("dynamic", 1)
-        assert bits_of_blocks(in_bytes) == [bits]
+        assert (of_file(in_floats), blocks_in_int8(graph_of(in_floats))) == ("weights", 0)
+        assert (of_file(in_bytes), blocks_in_int8(graph_of(in_bytes))) == ("dynamic", 1)
+        assert bits_of_blocks(graph_of(in_bytes)) == [bits]
 
 
 def test_the_export_reads_the_quantisation_of_a_file_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[Path] = []
-    graph_of = quantised_files.graph_of
 
     def counted(path: Path) -> Any:
         read.append(path)
         return graph_of(path)
 
-    monkeypatch.setattr(quantised_files, "graph_of", counted)
+    monkeypatch.setattr(own_onnx, "graph_of", counted)
     path = files.with_bytes(tmp_path / "m.onnx")
     loaded = own_onnx.load(Request(model_info(f"onnx:{path}"), "own", 0, None, tmp_path))
     assert loaded.quantised is None
@@ -142,7 +146,7 @@ def test_a_damaged_file_is_not_quantised(tmp_path: Path) -> None:
     whole = saved(tmp_path / "m.onnx", [*quantise("x", "d", U8), WEIGHTS, product("d", "v")]).read_bytes()
     for content in (b"no message" * 100, b"\xff" * 1_000_000, whole[:-20], whole[20:]):
         (tmp_path / "damaged.onnx").write_bytes(content)
-        assert quantisation_of(tmp_path / "damaged.onnx") is None
+        assert of_file(tmp_path / "damaged.onnx") is None
 
 
 def test_a_file_of_too_many_graphs_in_graphs_is_not_quantised(tmp_path: Path) -> None:
@@ -155,22 +159,22 @@ def test_a_file_of_too_many_graphs_in_graphs_is_not_quantised(tmp_path: Path) ->
 
     graph = message(1, message(4, b"QLinearMatMul"))
     (tmp_path / "flat.onnx").write_bytes(message(7, graph))
-    assert quantisation_of(tmp_path / "flat.onnx") == "static"
+    assert of_file(tmp_path / "flat.onnx") == "static"
     for _ in range(600):
         graph = message(1, message(5, message(6, graph)))
     (tmp_path / "deep.onnx").write_bytes(message(7, graph))
-    assert quantisation_of(tmp_path / "deep.onnx") is None
+    assert of_file(tmp_path / "deep.onnx") is None
 
 
 def test_a_name_that_only_reads_like_an_operator_does_not(tmp_path: Path) -> None:
-    assert quantisation_of(files.linear(tmp_path / "m.onnx", x="QuantizeLinear", y="after_QuantizeLinear")) is None
+    assert of_file(files.linear(tmp_path / "m.onnx", x="QuantizeLinear", y="after_QuantizeLinear")) is None
 
 
 def test_an_unreadable_file_is_not_quantised(tmp_path: Path) -> None:
     (tmp_path / "empty.onnx").touch()
-    assert quantisation_of(tmp_path / "empty.onnx") is None
-    assert quantisation_of(tmp_path / "absent.onnx") is None
-    assert quantisation_of(tmp_path) is None
+    assert of_file(tmp_path / "empty.onnx") is None
+    assert of_file(tmp_path / "absent.onnx") is None
+    assert of_file(tmp_path) is None
 
 
 def test_its_cases_are_int8_once_for_every_precision_of_the_blocks() -> None:

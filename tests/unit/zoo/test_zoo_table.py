@@ -33,6 +33,7 @@ def test_entries_are_consistent(name: str) -> None:
     assert info.has_module
     assert info.parameters is not None
     assert info.parameters > 1_000_000
+    assert info.flops is not None
     assert re.fullmatch(r"[A-Za-z0-9._-]+", info.slug)
 
 
