@@ -19,6 +19,7 @@ from harness.core.protocol import EVENT, Ready
 from harness.core.schemas import Failed, Measured
 from harness.processes.launcher import Worker
 from tests.fixtures.stages import POLLUTING, ROOT, TINY, Folder, latest_export, two_lines, until
+from tests.fixtures.waiting import WAITING, install_waiting
 
 pytestmark = pytest.mark.stages
 
@@ -318,20 +319,22 @@ def test_a_missing_library_is_a_row_with_the_install_command(folder: Folder) -> 
 
 @pytest.mark.parametrize("sent", [signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
 def test_a_run_that_was_killed_is_finished_by_the_next(folder: Folder, sent: signal.Signals) -> None:
-    plan = folder.plan(NOOP, rounds=12)
+    wait = install_waiting(folder, from_round=4)
+    plan = folder.plan(WAITING, rounds=6)
     with folder.started("run") as process:
         assert until(lambda: len(folder.files()) >= 3)
         process.send_signal(sent)
         process.wait()
     assert folder.orphans() == []
     kept = folder.files()
-    assert 3 <= len(kept) < 12
+    assert len(kept) == 3
+    wait.unlink()
     assert folder("run").returncode == 0
-    assert sorted(folder.records()) == [(plan.cases[0].case_id, number) for number in sorted(range(1, 13))]
+    assert sorted(folder.records()) == [(plan.cases[0].case_id, number) for number in range(1, 7)]
     assert {path: folder.files()[path] for path in kept} == kept
     (row,) = folder.summary().rows
     assert row.latency_ns is not None
-    assert row.latency_ns.rounds == 12
+    assert row.latency_ns.rounds == 6
 
 
 @pytest.mark.parametrize(
@@ -401,7 +404,8 @@ def test_a_run_killed_while_compiling_leaves_no_compiler_behind(folder: Folder) 
 
 
 def test_ctrl_c_keeps_the_measured_records(folder: Folder) -> None:
-    folder.plan(NOOP, rounds=12)
+    install_waiting(folder, from_round=4)
+    folder.plan(WAITING, rounds=6)
     with folder.started("run") as process:
         assert until(lambda: len(folder.files()) >= 3)
         os.killpg(process.pid, signal.SIGINT)
@@ -410,7 +414,7 @@ def test_ctrl_c_keeps_the_measured_records(folder: Folder) -> None:
     assert "Measured results are kept" in errors
     assert "Traceback" not in errors
     assert folder.orphans() == []
-    assert 3 <= len(folder.records()) < 12
+    assert len(folder.records()) == 3
     assert {record.status for record in folder.records().values()} == {"measured"}
 
 
