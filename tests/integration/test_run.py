@@ -417,7 +417,9 @@ def test_so_it_does_in_exports_profiles_and_cases_that_were_not_forked(
 
 def test_so_it_does_where_an_export_comes_to_its_time_limit(folder: Folder, tmp_path: Path) -> None:
     folder.models = Models(tmp_path / "models")
-    folder.plan({"backends": ["torch-eager"]}, models=("module:tests.fixtures.models:lingering",), export_timeout_s=15.0)
+    folder.plan(
+        {"backends": ["torch-eager"]}, models=("module:tests.fixtures.models:lingering",), export_timeout_s=15.0
+    )
     with folder.started("export") as process:
         assert until(lambda: folder.named("sleep 600"), 120)
         assert "did not end within 15 s" in process.communicate()[1]
