@@ -164,7 +164,7 @@ def _first_difference(name: str, packed: bytes, made: bytes) -> str:
 
 def _code(manifest: Bundle) -> str:
     if manifest.git_commit is None:
-        return f"{manifest.inferometer}, not from a checkout"
+        return f"{manifest.inferometer}, of no known commit"
     return f"{manifest.inferometer}, commit {manifest.git_commit}{' with changes' if manifest.git_dirty else ''}"
 
 

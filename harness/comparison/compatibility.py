@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from harness.aggregation import admission
+from harness.core.host.environment import COMMIT, commit_text
 from harness.core.schemas import FIXED_WHEN_TRACED, Difference, Environment, Row, Summary
 
 INSTALLED = frozenset(
@@ -74,10 +75,10 @@ def _about(summary: Summary) -> dict[str, str]:
     facts |= {f"state of {name}": digits for name, digits in states(summary).items()}
     for environment in summary.environments.values():
         software = environment.software
-        facts |= {f"build of {name}": text for name, text in software.build.items()}
+        facts |= {f"build of {name}": text for name, text in software.build.items() if name != COMMIT}
         facts |= {"python": software.python, "inferometer": software.inferometer}
-        if software.git_commit:
-            facts["git commit"] = software.git_commit + (" with local changes" if software.git_dirty else "")
+        if commit := commit_text(software):
+            facts[COMMIT] = commit + (" with local changes" if software.git_dirty else "")
     return facts
 
 

@@ -50,8 +50,9 @@ PASSES = 2
 """Times that each product is measured, with all others in between: a disturbance of one pass is over in the next.
 Copies are measured once: allocating new memory takes longer than copying."""
 
-_PATIENCE_S = 60.0
-"""A library that has not answered by then hangs."""
+_PATIENCE_S = 300.0
+"""A library that has not answered by then hangs. A limit without a library that is only slow here would be too low.
+Imports do not count: a process starts when the fork server has imported the libraries."""
 
 
 class Task(NamedTuple):

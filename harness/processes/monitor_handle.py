@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,9 @@ from harness.core.protocol import End, Message, Phase, TurnJob, Watch
 from harness.core.safe_files import open_to_write
 from harness.core.schemas import Device
 from harness.core.store import translate_storage_errors
+
+START_S = 60.0
+"""For the monitor's imports from a cold disk."""
 
 LAST_RECORD_S = 30.0
 """For the monitor's last record on a slow disk; a monitor that takes longer is stopped or hangs."""
@@ -33,6 +37,7 @@ class Monitor:
                 stderr=file,
                 start_new_session=True,
             )
+        self._asked = False
         if self._process.stdin is not None:
             # A monitor that is stopped reads nothing: a full pipe must not hold up the run.
             os.set_blocking(self._process.stdin.fileno(), False)
@@ -44,9 +49,14 @@ class Monitor:
 
     def ready(self) -> None:
         """Wait until it can watch: a short process may end while the monitor still starts. Returns also where the
-        monitor has ended."""
-        if self._process.stdout is not None:
+        monitor has ended, or does not start in time."""
+        if self._asked or self._process.stdout is None:
+            return
+        self._asked = True
+        if select.select([self._process.stdout], [], [], START_S)[0]:
             self._process.stdout.readline()
+        else:
+            cli.warn(f"The monitor did not start within {START_S:g} s: the first records may miss what it sees.")
 
     def watch(self, job: TurnJob, pid: int, record: Path | None = None) -> None:
         """The process of a job has begun. record: path of its record, if not beside the samples of its round."""

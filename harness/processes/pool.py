@@ -206,6 +206,7 @@ class WorkerPool:
         self._presence.turn(job.case.case_id, job.round, self.progress.done, self.progress.total)
         label = f"round {number}  {case.case_id}{self._label}"
         watcher = _Watcher(job, label, self.progress, self._monitor)
+        self._monitor.ready()
         record = measure_turn(job, self._worker(job), self._results, watcher)
         self._monitor.end()
         self.progress.finished(label, _record_text(record))
@@ -230,6 +231,7 @@ class WorkerPool:
         label = f"round {number}  {case.case_id}"
         results = self._results.of_generation
         watcher = _Watcher(task, label, self.progress, self._monitor, results.usage_file(case.case_id, number))
+        self._monitor.ready()
         record = generate_turn(task, self._worker(task), results, watcher)
         self._monitor.end()
         self.progress.finished(label, _generated_text(record))

@@ -24,7 +24,7 @@ from harness.core.schemas import LoadRow, Plan, Prediction, Replication, Service
 from harness.reporting.prose.load_answer import load_section
 from harness.serving.arrivals import digest, poisson
 from harness.serving.load_case import replication_seed, requests_at_rate
-from tests.fixtures.stages import QUICK, TINY, until
+from tests.fixtures.stages import QUICK, TINY
 
 CONFIG = """
 models: ["spin:1ms"]
@@ -234,16 +234,33 @@ def test_batches_in_flight_of_real_libraries_have_rows_of_their_own(tmp_path: Pa
     assert "2 in flight" in text
 
 
+INTERRUPTED = """
+import signal
+from harness import load
+from harness.core import cli
+from harness.processes.load_launcher import LoadWatcher
+
+entered = LoadWatcher.entered
+
+def entered_and_interrupted(watcher, phase):
+    entered(watcher, phase)
+    if phase.startswith("replication 2 of"):
+        signal.raise_signal(signal.SIGINT)
+
+LoadWatcher.entered = entered_and_interrupted
+cli.main(load.stage)
+"""
+"""Ctrl-C while the second replication is measured, however fast or slow the machine is."""
+
+
 def test_ctrl_c_keeps_the_measured_records_and_the_same_command_goes_on(tmp_path: Path) -> None:
     results = planned(tmp_path, "--scenarios", "server", "--replications", "12")
-    command = [sys.executable, "-m", "harness.load", *options("load", tmp_path)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        assert until(lambda: [*results.loads.rglob("r*/1.json")] or process.poll() is not None)
-        assert process.poll() is None, process.communicate()
-        process.send_signal(signal.SIGINT)
-        _, errors = process.communicate()
-    assert process.returncode == 130
-    assert "Measured results are kept" in errors
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # else a background job's children ignore it
+    done = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED, *options("load", tmp_path)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 130, done.stderr
+    assert "Measured results are kept" in done.stderr
     kept = {path: path.stat().st_mtime_ns for path in results.loads.rglob("*.json")}
     assert 0 < len(kept) < 38
     run("load", tmp_path)

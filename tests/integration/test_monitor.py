@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -21,12 +22,21 @@ from harness.core.protocol import (
     Watch,
 )
 from harness.core.schemas import Usage, UsageSample
+from tests.fixtures.pipes import wait_until_read
 from tests.fixtures.stages import ROOT, until
 
 pytestmark = pytest.mark.stages
 
 INTERVAL_S = 0.05
-BUSY = "while True: pass"
+BURNER = """
+import sys, time
+for line in sys.stdin:
+    end = time.process_time() + float(line)
+    while time.process_time() < end:
+        pass
+    print(flush=True)
+"""
+"""Uses so many CPU seconds as each line of its input asks for, and answers with an empty line."""
 
 
 class Watching:
@@ -45,6 +55,13 @@ class Watching:
         assert self.process.stdin is not None
         self.process.stdin.write(b"".join(message.model_dump_json().encode() + b"\n" for message in messages))
         self.process.stdin.flush()
+
+    def enter(self, phase: str) -> None:
+        """Send a phase, and return when the monitor has closed the one before."""
+        assert self.process.stdin is not None
+        for _ in range(2):  # when it has read the second message, it has handled the first
+            self.send(Phase(phase=phase))
+            wait_until_read(self.process.stdin)
 
     def watch(self, pid: int, round_number: int = 1) -> Watch:
         return Watch(
@@ -72,30 +89,34 @@ def watching(tmp_path: Path) -> Iterator[Watching]:
     result.process.wait()
 
 
-@pytest.fixture
-def busy() -> Iterator[subprocess.Popen[bytes]]:
-    with subprocess.Popen([sys.executable, "-c", BUSY]) as child:
+@contextmanager
+def burner() -> Iterator[subprocess.Popen[bytes]]:
+    command = [sys.executable, "-c", BURNER]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
         yield child
         child.kill()
 
 
-def cpu_s(pid: int) -> float:
-    """CPU time of a process so far."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+@pytest.fixture
+def busy() -> Iterator[subprocess.Popen[bytes]]:
+    with burner() as child:
+        yield child
 
 
-def work(pid: int, seconds: float) -> None:
-    """Wait until a process has used so much CPU, however busy the machine is."""
-    goal = cpu_s(pid) + seconds
-    assert until(lambda: cpu_s(pid) >= goal, guard_s=600)
+def work(child: subprocess.Popen[bytes], seconds: float) -> None:
+    """Let a burner use so much CPU, however long that takes, and no more."""
+    assert child.stdin is not None
+    assert child.stdout is not None
+    child.stdin.write(f"{seconds}\n".encode())
+    child.stdin.flush()
+    assert child.stdout.readline() == b"\n"
 
 
 def test_a_busy_process_is_seen_phase_by_phase(watching: Watching, busy: subprocess.Popen[bytes]) -> None:
     watching.send(watching.watch(busy.pid), Phase(phase="load"))
-    work(busy.pid, 0.1)
-    watching.send(Phase(phase="measure"))
-    work(busy.pid, 0.5)
+    work(busy, 0.1)
+    watching.enter("measure")
+    work(busy, 0.5)
     watching.send(Phase(phase="outputs check"), End())
     assert watching.close() == ""
 
@@ -113,13 +134,13 @@ def test_a_busy_process_is_seen_phase_by_phase(watching: Watching, busy: subproc
     window = utilisation.timed_usage(usage)
     assert window is not None
     # Half a second of CPU was used in the window; how long that took, the machine decides.
-    assert window.cpu_percent_mean * window.watched_ns / 1e11 == pytest.approx(0.5, abs=0.2)
+    assert window.cpu_percent_mean * window.watched_ns / 1e11 == pytest.approx(0.5, abs=0.1)
     assert window.rss_peak_bytes > 1 << 20
 
 
 def test_an_unreadable_value_has_its_reason(watching: Watching, busy: subprocess.Popen[bytes]) -> None:
     watching.send(watching.watch(busy.pid), Phase(phase="measure"))
-    work(busy.pid, 0.1)
+    work(busy, 0.1)
     watching.send(Phase(phase="outputs check"), End())
     watching.close()
     usage = watching.usage()
@@ -134,10 +155,10 @@ def _types(annotation: object) -> tuple[object, ...]:
 
 
 def test_a_process_that_vanishes_while_watched_leaves_its_samples(watching: Watching) -> None:
-    with subprocess.Popen([sys.executable, "-c", BUSY]) as child:
+    with burner() as child:
         watching.send(watching.watch(child.pid), Phase(phase="measure"))
-        work(child.pid, 0.3)
-        child.kill()
+        work(child, 0.1)
+        watching.enter("measure")
     # Reaped: its pid is free. Phases that it went through before anyone read about them still come in.
     watching.send(Phase(phase="outputs check"), Phase(phase="record"), End())
     assert watching.close() == ""
@@ -151,7 +172,7 @@ def test_a_process_that_is_gone_already_is_no_error_and_the_next_one_is_watched(
     gone.wait()
     watching.send(watching.watch(gone.pid), Phase(phase="load"), Phase(phase="measure"), End())
     watching.send(watching.watch(busy.pid, round_number=2), Phase(phase="measure"))
-    work(busy.pid, 0.1)
+    work(busy, 0.1)
     watching.send(Phase(phase="record"), End())
     assert watching.close() == ""
     assert not watching.results.usage_file("a-case", 1).exists()

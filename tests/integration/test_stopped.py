@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 from pathlib import Path
 
@@ -23,7 +24,8 @@ from harness.processes.pool import measure_turn
 
 pytestmark = pytest.mark.stages
 
-SHORT = Measurement(rounds=1, warmup_min_s=0.3, window_s=0.02, block_s=0.05, max_s=0.5, min_samples=10, min_s=0.6)
+SHORT = Measurement(rounds=1, warmup_min_s=0.3, window_s=0.02, block_s=0.05, max_s=2.0, min_samples=10, min_s=2.0)
+"""Short, but long enough for a stop that comes late on a slow machine."""
 
 
 def job(root: Path, mode: str = "sync") -> CaseJob:
@@ -142,6 +144,22 @@ def test_a_worker_whose_libraries_are_not_imported_in_time_names_that_limit(
     assert isinstance(record, Failed)
     assert (record.phase, record.error) == ("import", "Ended at the time limit of 0.5 s.")
     assert record.hint.startswith("Free memory")
+
+
+def test_a_monitor_that_does_not_start_does_not_hold_up_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    slow = tmp_path / "python"
+    slow.write_text("#!/bin/sh\nexec sleep 300\n")
+    slow.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(slow))
+    monkeypatch.setattr(monitor_handle, "START_S", 0.2)
+    monkeypatch.setattr(monitor_handle, "LAST_RECORD_S", 0.2)
+    monitor = Monitor(tmp_path / "monitor.log")
+    monitor.ready()
+    monitor.ready()
+    monitor.close()
+    assert capsys.readouterr().err.count("The monitor did not start within 0.2 s") == 1
 
 
 def test_a_stopped_monitor_does_not_hold_up_the_run(

@@ -111,6 +111,9 @@ _FEATURES = (
 PLUGIN = "backend's plugin"
 """Name of a build fact that does not come from a library."""
 
+COMMIT = "git commit"
+"""Name of a build fact: why the commit of a checkout is unknown."""
+
 _SYS_CPU = Path("/sys/devices/system/cpu")
 
 
@@ -193,15 +196,21 @@ def _limits() -> Limits:
 
 
 def _software(build: dict[str, str], also: Iterable[str]) -> Software:
-    commit, dirty = git.commit()
+    commit = git.commit()
+    unknown = {} if commit.missing is None else {COMMIT: f"unknown: {commit.missing}"}
     return Software(
         python=f"{platform.python_implementation()} {platform.python_version()}",
         inferometer=version("inferometer") or "source tree",
-        git_commit=commit,
-        git_dirty=dirty,
+        git_commit=commit.head,
+        git_dirty=commit.changed,
         libraries=versions((*LIBRARIES, *also)),
-        build={**build, **allocator_settings(), **runtime_variables()},
+        build={**build, **allocator_settings(), **runtime_variables(), **unknown},
     )
+
+
+def commit_text(software: Software) -> str | None:
+    """The commit of Inferometer's checkout, or why it is unknown; None outside a checkout."""
+    return software.git_commit or software.build.get(COMMIT)
 
 
 def versions(names: Iterable[str]) -> dict[str, str]:

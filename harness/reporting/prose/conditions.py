@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import chain
 
 from harness.core import units
-from harness.core.host.environment import ALLOCATOR, PLUGIN, RUNTIMES, VARIABLES
+from harness.core.host.environment import ALLOCATOR, COMMIT, PLUGIN, RUNTIMES, VARIABLES, commit_text
 from harness.core.schemas import Environment, InputSet, LoadRow, Row, Summary, Unavailable
 from harness.core.text import short_names
 from harness.reporting import ranking
@@ -166,13 +166,14 @@ def _facts(environment: Environment) -> Iterable[tuple[str, str]]:
     software = environment.software
     yield "python", software.python
     yield "inferometer", software.inferometer
-    commit = software.git_commit or "not a git checkout"
-    yield "git commit", f"{commit} (with local changes)" if software.git_dirty else commit
+    commit = commit_text(software) or "not a git checkout"
+    yield COMMIT, f"{commit} (with local changes)" if software.git_dirty else commit
     yield from sorted(software.libraries.items())
     # A library's build is recorded under the library's own name; the row must not look like a second version of it.
     builds = (
         (name if name in (ALLOCATOR, PLUGIN, RUNTIMES, VARIABLES) else f"build of {name}", text)
         for name, text in software.build.items()
+        if name != COMMIT
     )
     yield from sorted(builds)
 

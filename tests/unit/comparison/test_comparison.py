@@ -16,6 +16,7 @@ from benchmarks.false_alarms import changes as simulated
 from harness.comparison import compatibility
 from harness.comparison import verdicts as comparison
 from harness.comparison.verdicts import Margins
+from harness.core.host.environment import COMMIT
 from harness.core.schemas import ComparedRow, Flag, Interval, Latency, Row, Summary, TensorSpec
 from harness.statistics import estimators
 from harness.statistics.ratios import Change, change_between, ratio_of, ratio_of_medians
@@ -360,6 +361,16 @@ def test_code_configuration_and_build_are_information() -> None:
         "build of torch.parallel": ("OpenMP", "TBB"),
         "git commit": ("0123abc", "456 with local changes"),
     }
+
+
+def test_a_commit_that_is_unknown_has_its_reason_in_place_of_it() -> None:
+    here = environment()
+    software = here.software.model_copy(
+        update={"git_commit": None, "git_dirty": None, "build": {**here.software.build, COMMIT: "unknown: why"}}
+    )
+    current = summary_of(2).model_copy(update={"environments": {"x": here.model_copy(update={"software": software})}})
+    (difference,) = compatibility.differences(summary_of(1), current)
+    assert (difference.name, difference.baseline, difference.current) == ("git commit", "0123abc", "unknown: why")
 
 
 def test_the_placement_of_a_row_is_compared_too() -> None:

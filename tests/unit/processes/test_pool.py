@@ -1,17 +1,22 @@
-"""Turns that have no export: their failures are saved, and samples of the same settings stay."""
+"""Turns that have no export: their failures are saved, and samples of the same settings stay. A pool waits for its
+monitor."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from harness.core import store
 from harness.core.errors import ExportError
-from harness.core.layout import Results
+from harness.core.layout import Models, Results
 from harness.core.schemas import Failed
-from harness.processes.pool import save_unexported
+from harness.processes import pool
+from harness.processes.launcher import ProcessOutcome
+from harness.processes.pool import WorkerPool, save_unexported
 from tests.synthetic_generation import CASE, PLAN, record
+from tests.synthetic_results import RESNET, case_of, plan_of
 
 REASON = ExportError("It failed.", "Mend it.")
 
@@ -37,3 +42,30 @@ def test_a_damaged_record_is_replaced(tmp_path: Path) -> None:
     path.write_text("{")
     save_unexported(PLAN, (1, CASE), REASON, Results(tmp_path), store.load_generated)
     assert isinstance(store.load_generated(path), Failed)
+
+
+@pytest.mark.parametrize("generates", [False, True])
+def test_no_process_begins_before_the_monitor_can_watch_it(
+    generates: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[str] = []
+
+    class Recording:
+        """A monitor and a worker that note what they are asked for; the worker's process crashes."""
+
+        log = tmp_path / "log"
+
+        def __init__(self, *_: object) -> None:
+            """Starts nothing."""
+
+        def __getattr__(self, name: str) -> Callable[..., ProcessOutcome]:
+            return lambda *_: seen.append(name) or ProcessOutcome(-9, "load")
+
+    monkeypatch.setattr(pool, "Monitor", Recording)
+    monkeypatch.setattr(pool, "Worker", Recording)
+    case = case_of(RESNET, "noop", "fp32", 1)
+    plan = PLAN if generates else plan_of((RESNET,), [case])
+    with WorkerPool(plan, Models(tmp_path), Results(tmp_path), 1, 1, True, {}) as workers:
+        record = workers.generate((1, CASE)) if generates else workers.measure((1, case))
+    assert isinstance(record, Failed)
+    assert seen[:2] == ["ready", "run"]

@@ -17,10 +17,11 @@ from harness.core.schemas import Measurement, Usage
 from harness.processes import profile_launcher
 from harness.processes.monitor_handle import Monitor
 from harness.processes.profile_launcher import ProfileJob, profile_in_a_process, profile_with_monitor
+from tests.fixtures.pipes import wait_until_read
 from tests.synthetic_results import RESNET, case_of, plan_of
 
 
-def asked(tmp_path: Path, timeout_s: float = 60.0) -> ProfileJob:
+def asked(tmp_path: Path, timeout_s: float = 300.0) -> ProfileJob:
     job = CaseJob(
         case=case_of(RESNET, "onnxruntime", "fp32", 1),
         round=1,
@@ -94,8 +95,30 @@ def test_a_long_answer_comes_back_whole(tmp_path: Path) -> None:
     assert profile_in_a_process(asked(tmp_path), tmp_path / "parts.log", answering) == b"x" * 5_000_000
 
 
-def test_a_monitor_watches_the_process_and_its_record_is_whole_when_it_has_ended(tmp_path: Path) -> None:
-    body = f"{PHASES}import time; end = time.monotonic() + 0.7\nwhile time.monotonic() < end: pass\nprint(job)"
+def test_a_monitor_watches_the_process_and_its_record_is_whole_when_it_has_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measured = tmp_path / "measured"
+
+    class Followed(Monitor):
+        """The process goes on when the monitor has closed its timed phase."""
+
+        def phase(self, name: str) -> None:
+            assert self._process.stdin is not None
+            for _ in range(2):  # when it has read the second message, it has handled the first
+                super().phase(name)
+                wait_until_read(self._process.stdin)
+            if name == "outputs check":
+                measured.touch()
+
+    monkeypatch.setattr(profile_launcher, "Monitor", Followed)
+    body = f"""{PHASES}
+import os, time
+print('{{"event":"entered","phase":"outputs check"}}', flush=True)
+while not os.path.exists({str(measured)!r}):
+    time.sleep(0.01)
+print(job)
+"""
     given = asked(tmp_path)
     answer, usage = profile_with_monitor(given, tmp_path / "parts.log", python(tmp_path, body))
     assert ProfileJob.model_validate_json(answer) == given

@@ -153,7 +153,7 @@ def _short_checks(monkeypatch: pytest.MonkeyPatch) -> None:
     """The bounds of the checks are for real services."""
     monkeypatch.setattr(module, "GUARD_PAIRS", 2)
     monkeypatch.setattr(module, "GUARD_NS", 1_000_000)
-    monkeypatch.setattr(module, "patience_ns", lambda _: 1_000_000_000)
+    monkeypatch.setattr(module, "patience_ns", lambda _: 300_000_000_000)  # no answer is late on a slow machine
 
 
 @pytest.fixture
@@ -262,7 +262,10 @@ def test_only_missing_records_are_measured_again(tmp_path: Path, behaviour: Beha
     assert behaviour.count - asked == 1 + STORED + module.WARM_UP + 20
 
 
-def test_failures_are_counted_by_kind_and_fail_the_load(tmp_path: Path, behaviour: Behaviour, port: int) -> None:
+def test_failures_are_counted_by_kind_and_fail_the_load(
+    tmp_path: Path, behaviour: Behaviour, port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "patience_ns", lambda _: 5_000_000_000)
     job = job_for(tmp_path, port, replications=3)
     serve_endpoint(job.model_copy(update={"load": job.load.model_copy(update={"replications": 1})}), lambda _: None)
     ways = ("status 503", "good", "half", "silent", "good", "good", "good", "good")
@@ -296,6 +299,22 @@ def test_wrong_answers_void_the_row(tmp_path: Path, behaviour: Behaviour, port: 
     files.replication("r200", 1).unlink()
     serve_endpoint(job, lambda _: None)
     assert "above the tolerance" in (row_of(job)[0].void or "")
+
+
+@pytest.mark.parametrize(("fast_from", "void"), [("guards", False), ("replication 1 of r200", True)])
+def test_a_service_that_is_slow_for_a_while_is_not_void_and_one_that_is_faster_under_load_is(
+    fast_from: str, void: bool, tmp_path: Path, behaviour: Behaviour, port: int
+) -> None:
+    def enter(phase: str) -> None:
+        first = phase not in phases
+        phases.append(phase)
+        if first:
+            behaviour.service_s = {"service times": 0.02, fast_from: 0.0}.get(phase, behaviour.service_s)
+
+    phases: list[str] = []
+    job = job_for(tmp_path, port, replications=1)
+    serve_endpoint(job, enter)
+    assert ("under load (p50)" in (row_of(job)[0].void or "")) is void
 
 
 def test_a_service_that_keeps_answers_by_their_input_is_void(tmp_path: Path, behaviour: Behaviour, port: int) -> None:

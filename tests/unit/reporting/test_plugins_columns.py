@@ -7,7 +7,7 @@ import io
 
 import pytest
 
-from harness.core.host.environment import PLUGIN
+from harness.core.host.environment import COMMIT, PLUGIN
 from harness.core.schemas import CustomMetric, Summary, Unavailable
 from harness.reporting.details import document
 from harness.reporting.html.page import case_table
@@ -103,3 +103,13 @@ def test_the_environment_names_it_under_its_own_name(plugged: Summary) -> None:
     software = result.software.model_copy(update={"build": {PLUGIN: "pack 1.0"}})
     text = blocks_text([environment_table({name: result.model_copy(update={"software": software})})])
     assert [line.split("|")[1].strip() for line in text.splitlines() if "pack 1.0" in line] == ["backend's plugin"]
+
+
+def test_it_says_why_the_commit_of_a_checkout_is_unknown(plugged: Summary) -> None:
+    name, result = next(iter(plugged.environments.items()))
+    for build, shown in (({COMMIT: "unknown: why"}, "unknown: why"), ({}, "not a git checkout")):
+        software = result.software.model_copy(update={"git_commit": None, "git_dirty": None, "build": build})
+        text = blocks_text([environment_table({name: result.model_copy(update={"software": software})})])
+        values = {cells[1].strip(): cells[2].strip() for line in text.splitlines() if len(cells := line.split("|")) > 2}
+        assert values["git commit"] == shown
+        assert "build of git commit" not in values
