@@ -159,9 +159,9 @@ def _next(summary: Summary, results: Results) -> str:
 def _say(summary: Summary, what_if: str | None) -> None:
     """Print the answers; with what_if, a text, the tables too."""
     texts: list[str] = []
-    if what_if is not None and ranking.by_table(summary.rows):
-        texts += (terminal_table(summary), what_if)
     if what_if is not None:
+        if ranking.by_table(summary.rows):
+            texts += (terminal_table(summary), what_if)
         texts += (terminal_loads(summary), terminal_generation(summary))
     if summary.rows or summary.loads or not summary.generations:
         texts.append(terminal_answer(summary, cli.after_export()))

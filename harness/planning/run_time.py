@@ -15,7 +15,7 @@ from math import ceil
 from typing import TypeVar
 
 from harness.aggregation.flags import GroupKey
-from harness.backends import backend_info
+from harness.backends import BackendInfo, backend_info
 from harness.core.schemas import Case, Device, ExportRecord, GenerationCase, Measurement, Plan
 from harness.core.text import short_names
 from harness.core.units import count
@@ -26,6 +26,7 @@ from harness.timing.repeat_check import BUDGET_NS, TOKENS_BUDGET_S
 from harness.timing.rotation import batch_starts, passes_beside_timing
 from harness.zoo import COUNTED_TOKENS, MODELS
 from harness.zoo.families import known_duration
+from harness.zoo.generation import LEAST_REFERENCED, MOST_WITH_LOGITS
 
 Range = tuple[float, float]
 """(shortest, longest), in seconds."""
@@ -157,13 +158,13 @@ def _process_s(turn: Turn, settings: Measurement, samples: SampleTimes, unknown:
     number, case = turn
     info = backend_info(case.backend)
     checks = 0 if info.artifact == "none" else _passes_beside_timing(case, number, settings)
-    compile_s = (COMPILE_S if number == 1 else RECOMPILE_S) if info.compile_cache else 0.0
     fast, slow = _pass_s(case, samples, unknown)
     start_low, start_high = START_S[case.device]
+    start_high += _compile_s(number, info)
     quick = _quick_s(settings, fast, settings.min_s if info.computes else 0.0)
     limits = settings.warmup_max_s + max(settings.window_s, slow) + settings.max_s + slow
     low = start_low + quick + checks * fast
-    high = start_high + compile_s + max(quick, limits) + checks * slow + (BUDGET_NS / 1e9 if checks else 0.0)
+    high = start_high + max(quick, limits) + checks * slow + (BUDGET_NS / 1e9 if checks else 0.0)
     return min(low, settings.timeout_s), min(high, settings.timeout_s)
 
 
@@ -192,24 +193,33 @@ def _pass_s(case: Case, samples: SampleTimes, unknown: PassTimes) -> Range:
         return seconds, SLOWEST * seconds
     if not _is_known(case, samples):
         return 0.0, unknown[case.device]
+    return _known_batch_s(case, samples)
+
+
+def _known_batch_s(case: Case | GenerationCase, samples: SampleTimes) -> Range:
+    """(shortest, longest) seconds of a pass over a batch whose time of a sample is known."""
     fast, slow = samples[_shape(case)]
     return case.batch_size * fast * (INT8 if case.precision == "int8" else 1.0), case.batch_size * slow
+
+
+def _compile_s(number: int, info: BackendInfo) -> float:
+    """Longest time that a process compiles, in round `number`."""
+    return (COMPILE_S if number == 1 else RECOMPILE_S) if info.compile_cache else 0.0
 
 
 def _generation_s(number: int, case: GenerationCase, plan: Plan, samples: SampleTimes, unknown: PassTimes) -> Range:
     """(shortest, longest) seconds of one process of generation, in round `number`."""
     settings, options, info = plan.measurement, plan.generation, backend_info(case.backend)
     fast, slow = _request_s(case, samples, unknown)
-    compile_s = (COMPILE_S if number == 1 else RECOMPILE_S) if info.compile_cache else 0.0
     start_low, start_high = START_S[case.device]
+    start_high += _compile_s(number, info)
     # Warm-up and timed part end with the request that passes their limit.
     timing = max(settings.warmup_max_s + slow, options.warmups * slow) + max(options.max_s, settings.min_s, slow) + slow
-    # The reference has logits of the largest batch, of two to four prompts. The repeat check has a request, pairs of
-    # passes, and about a request more: the passes that begin at its limit.
-    compared = min(4, max(2, *(each.batch_size for each in plan.generations)))
+    # The repeat check has a request, pairs of passes, and about a request more: the passes that begin at its limit.
+    compared = min(MOST_WITH_LOGITS, max(LEAST_REFERENCED, *(each.batch_size for each in plan.generations)))
     checks = 0.0 if info.decoder_reads == "none" else (ceil(compared / case.batch_size) + 2) * slow + TOKENS_BUDGET_S
     low = start_low + max((1 + options.warmups + 2) * fast, settings.min_s)
-    high = start_high + compile_s + slow + timing + checks
+    high = start_high + slow + timing + checks
     return min(low, settings.timeout_s), min(high, settings.timeout_s)
 
 
@@ -222,9 +232,9 @@ def _request_s(case: GenerationCase, samples: SampleTimes, unknown: PassTimes) -
         return 0.0, 0.0
     if not _is_known(case, samples):
         return 0.0, case.new_tokens * (SHORT_PASS_S if case.model in MODELS else unknown)[case.device]
-    fast, slow = samples[_shape(case)]
+    fast, slow = _known_batch_s(case, samples)
     steps = (case.new_tokens - 1) * min(1.0, STEP_TOKENS / case.prompt_length)
-    return case.batch_size * fast * (INT8 if case.precision == "int8" else 1.0), case.batch_size * slow * (1 + steps)
+    return fast, slow * (1 + steps)
 
 
 def _shape(case: Case | GenerationCase) -> tuple[str, int | None]:

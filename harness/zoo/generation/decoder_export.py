@@ -24,6 +24,7 @@ from harness.core.schemas import (
 )
 from harness.zoo import ModelInfo, identity
 from harness.zoo.construct import save_weights
+from harness.zoo.generation import LEAST_REFERENCED
 from harness.zoo.generation.generative import Generative, greedy, load_generative, read_parameters, rounding_of
 from harness.zoo.generation.prompts import make_prompts
 from harness.zoo.identity import artifact, versions
@@ -150,7 +151,7 @@ def _prompt_set(
     samples = max(MIN_PROMPTS, PROMPTS_PER_SEQUENCE * request.batch_size)
     vocabulary = model.shape.vocabulary
     prompts = make_prompts(model.tokenizer, vocabulary, samples, prompt_length, request.seed, request.prompts)
-    referenced = min(max(2, request.batch_size), len(prompts.ids))
+    referenced = min(max(LEAST_REFERENCED, request.batch_size), len(prompts.ids))
     before = torch.get_num_threads()
     torch.set_num_threads(limits.thread_count())
     try:

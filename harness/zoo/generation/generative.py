@@ -22,6 +22,7 @@ from harness.core.schemas import DecoderKind, DecoderShape, Device, Precision
 from harness.zoo.construct import frozen_module, load_weights
 from harness.zoo.families import hub
 from harness.zoo.families.hub import Tokenizer
+from harness.zoo.generation import MOST_WITH_LOGITS
 from harness.zoo.loaded import Request
 from harness.zoo.model_files import EXAMPLES, facts_of_config
 from harness.zoo.quiet import quiet
@@ -185,8 +186,8 @@ class Greedy:
 
 
 def stored_prompts(prompts: int, steps: int, vocabulary: int) -> int:
-    """Number of prompts whose logits are kept: as many as fit into LOGITS_BYTES, at least one, at most four."""
-    return max(1, min(prompts, 4, LOGITS_BYTES // (4 * steps * vocabulary)))
+    """Number of prompts whose logits are kept: as many as fit into LOGITS_BYTES, at least one."""
+    return max(1, min(prompts, MOST_WITH_LOGITS, LOGITS_BYTES // (4 * steps * vocabulary)))
 
 
 def greedy(module: Any, kind: DecoderKind, ids: NDArray[np.int64], steps: int, start_token: int | None) -> Greedy:

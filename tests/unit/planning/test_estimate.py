@@ -133,6 +133,14 @@ def test_longer_answers_of_a_slow_model_take_longer() -> None:
     assert estimate_s(short, expected_sample_times(short, ()))[1] < estimate_s(long, expected_sample_times(long, ()))[1]
 
 
+def test_the_compilation_of_a_model_counts_once() -> None:
+    (_, eager), (_, compiled) = (
+        turns_s([(1, case)], [case], Measurement(rounds=1), SLOW)
+        for case in (case_of(RESNET, name, "fp32", 4) for name in ("torch-eager", "torch-compile"))
+    )
+    assert compiled == pytest.approx(eager + COMPILE_S)
+
+
 def test_the_compilation_of_a_decoder_counts() -> None:
     eager, compiled = (generating("gpt2", backend) for backend in ("torch-eager", "torch-compile"))
     assert estimate_s(compiled)[1] == pytest.approx(estimate_s(eager)[1] + COMPILE_S)
