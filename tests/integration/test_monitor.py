@@ -22,7 +22,7 @@ from harness.core.protocol import (
     Watch,
 )
 from harness.core.schemas import Usage, UsageSample
-from tests.fixtures.pipes import wait_until_read
+from tests.fixtures.pipes import send_until_handled
 from tests.fixtures.stages import ROOT, until
 
 pytestmark = pytest.mark.stages
@@ -59,9 +59,7 @@ class Watching:
     def enter(self, phase: str) -> None:
         """Send a phase, and return when the monitor has closed the one before."""
         assert self.process.stdin is not None
-        for _ in range(2):  # when it has read the second message, it has handled the first
-            self.send(Phase(phase=phase))
-            wait_until_read(self.process.stdin)
+        send_until_handled(lambda: self.send(Phase(phase=phase)), self.process.stdin)
 
     def watch(self, pid: int, round_number: int = 1) -> Watch:
         return Watch(

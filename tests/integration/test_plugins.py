@@ -15,7 +15,7 @@ from harness.core import store
 from harness.core.host.environment import PLUGIN
 from harness.core.layout import Models
 from harness.core.schemas import Failed, Measured, Row, Summary, Unavailable
-from tests.fixtures.plugins import write_plugin
+from tests.fixtures.plugins import idle_info, write_plugin
 from tests.fixtures.stages import ROOT, TINY, Folder, two_lines
 
 pytestmark = pytest.mark.stages
@@ -191,15 +191,8 @@ def test_others_are_warned_and_go_on(broken: Folder) -> None:
 
 LEAVING = """
 import os, time
-from harness.backends import BackendInfo
 from harness.backends.base import Backend
 from harness.core.schemas import Placement
-
-INFO = BackendInfo(
-    target="leaving:Leaving", summary="its work is in a session of its own", requires=(), preload=(),
-    precisions={"cpu": ("fp32",)}, artifact="none", computes=False,
-    not_offered=dict.fromkeys(("tf32", "fp16", "bf16", "int8"), "no"),
-)
 
 
 class Leaving(Backend):
@@ -231,7 +224,8 @@ class Leaving(Backend):
 
 def test_work_in_a_session_of_its_own_counts_against_the_threads(tmp_path: Path, exports: Models) -> None:
     points = {"inferometer.backends": {"leaving": "leaving:INFO"}}
-    write_plugin(tmp_path / "site", "leaving", LEAVING, points)
+    info = idle_info("leaving:Leaving", "its work is in a session of its own")
+    write_plugin(tmp_path / "site", "leaving", info + LEAVING, points)
     folder = Folder(tmp_path, exports, with_path(tmp_path / "site"))
     folder.plan({"backends": ["leaving"], "models": [TINY]}, rounds=1, threads=1)
     done = folder("run")

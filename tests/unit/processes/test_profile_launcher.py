@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from harness.core.schemas import Measurement, Usage
 from harness.processes import profile_launcher
 from harness.processes.monitor_handle import Monitor
 from harness.processes.profile_launcher import ProfileJob, profile_in_a_process, profile_with_monitor
-from tests.fixtures.pipes import wait_until_read
+from tests.fixtures.pipes import send_until_handled
 from tests.synthetic_results import RESNET, case_of, plan_of
 
 
@@ -75,6 +76,7 @@ class Heard:
 
 PHASES = """
 import sys
+from functools import partial
 job = sys.stdin.readline()
 for phase in ("measure", "load", "compile", "warm-up", "measure"):
     print('{"event":"entered","phase":"' + phase + '"}', flush=True)
@@ -105,9 +107,7 @@ def test_a_monitor_watches_the_process_and_its_record_is_whole_when_it_has_ended
 
         def phase(self, name: str) -> None:
             assert self._process.stdin is not None
-            for _ in range(2):  # when it has read the second message, it has handled the first
-                super().phase(name)
-                wait_until_read(self._process.stdin)
+            send_until_handled(partial(super().phase, name), self._process.stdin)
             if name == "outputs check":
                 measured.touch()
 

@@ -11,7 +11,7 @@ onnx = pytest.importorskip("onnx")
 from harness import plan  # noqa: E402
 from harness.planning.config import parse_config  # noqa: E402
 from harness.planning.matrix import make_plan  # noqa: E402
-from harness.zoo.file_graph import FileGraph, fixed_batch_of, graph_of  # noqa: E402
+from harness.zoo.file_graph import fixed_batch_of, graph_of  # noqa: E402
 from tests.fixtures import odd_onnx as files  # noqa: E402
 
 
@@ -25,13 +25,7 @@ def test_the_shapes_of_inputs_and_a_fixed_batch_are_read(tmp_path: Path) -> None
 
 
 def test_a_plan_reads_a_file_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    read: list[Path] = []
-
-    def counted(path: Path) -> FileGraph:
-        read.append(path)
-        return graph_of(path)
-
-    monkeypatch.setattr(plan, "graph_of", counted)
+    read = files.reads_of(plan, monkeypatch)
     path = files.one_at_a_time(tmp_path / "one.onnx")
     plan.stage(["--config", "smoke", "--models", str(path), "--results", str(tmp_path / "results")])
     assert read == [path]

@@ -128,13 +128,7 @@ def test_blocks_of_weights_are_int8_where_activations_become_bytes(tmp_path: Pat
 
 
 def test_the_export_reads_the_quantisation_of_a_file_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    read: list[Path] = []
-
-    def counted(path: Path) -> Any:
-        read.append(path)
-        return graph_of(path)
-
-    monkeypatch.setattr(own_onnx, "graph_of", counted)
+    read = files.reads_of(own_onnx, monkeypatch)
     path = files.with_bytes(tmp_path / "m.onnx")
     loaded = own_onnx.load(Request(model_info(f"onnx:{path}"), "own", 0, None, tmp_path))
     assert loaded.quantised is None
