@@ -76,7 +76,6 @@ class Heard:
 
 PHASES = """
 import sys
-from functools import partial
 job = sys.stdin.readline()
 for phase in ("measure", "load", "compile", "warm-up", "measure"):
     print('{"event":"entered","phase":"' + phase + '"}', flush=True)
