@@ -19,7 +19,7 @@ from harness.backends import BackendInfo, backend_info
 from harness.core.schemas import Case, Device, ExportRecord, GenerationCase, Measurement, Plan
 from harness.core.text import short_names
 from harness.core.units import count
-from harness.planning.schedule import Turn
+from harness.planning.schedule import GenerationTurn, Turn
 from harness.statistics.estimators import MIN_BLOCKS
 from harness.timing.loop import WINDOWS
 from harness.timing.repeat_check import BUDGET_NS, TOKENS_BUDGET_S
@@ -107,12 +107,10 @@ def estimate_s(plan: Plan, samples: SampleTimes = NOTHING_KNOWN, unknown: PassTi
     settings = plan.measurement
     runnable = _runnable(plan.cases)
     planned = [(number, case) for number in range(1, settings.rounds + 1) for case in runnable]
+    generating = [(number, case) for number in range(1, settings.rounds + 1) for case in _runnable(plan.generations)]
     low, high = turns_s(planned, runnable, settings, samples, unknown)
-    for number in range(1, settings.rounds + 1):
-        for case in _runnable(plan.generations):
-            shortest, longest = _generation_s(number, case, plan, samples, unknown)
-            low, high = low + shortest, high + longest
-    return low, high
+    low_generating, high_generating = generation_turns_s(generating, plan, samples, unknown)
+    return low + low_generating, high + high_generating
 
 
 def turns_s(
@@ -139,6 +137,14 @@ def turns_s(
         slowest = max(seconds(turn)[1] for turn in further)
         every = min(every, max(high, settings.budget_s - elapsed_s + slowest))
     return low, every
+
+
+def generation_turns_s(
+    turns: Iterable[GenerationTurn], plan: Plan, samples: SampleTimes = NOTHING_KNOWN, unknown: PassTimes = SHORT_PASS_S
+) -> Range:
+    """(shortest, longest) seconds of these turns of the plan's generation. samples, unknown: as of estimate_s."""
+    every = [_generation_s(number, case, plan, samples, unknown) for number, case in turns]
+    return sum(low for low, _ in every), sum(high for _, high in every)
 
 
 def _sum(turns: Iterable[Turn], seconds: Callable[[Turn], Range]) -> Range:
@@ -231,7 +237,7 @@ def _request_s(case: GenerationCase, samples: SampleTimes, unknown: PassTimes) -
     if backend_info(case.backend).decoder_reads == "none":
         return 0.0, 0.0
     if not _is_known(case, samples):
-        return 0.0, case.new_tokens * (SHORT_PASS_S if case.model in MODELS else unknown)[case.device]
+        return 0.0, case.new_tokens * (unknown if _is_assumed(case, samples) else SHORT_PASS_S)[case.device]
     fast, slow = _known_batch_s(case, samples)
     steps = (case.new_tokens - 1) * min(1.0, STEP_TOKENS / case.prompt_length)
     return fast, slow * (1 + steps)
@@ -247,6 +253,11 @@ def _is_known(case: Case | GenerationCase, samples: SampleTimes) -> bool:
     return case.device == "cpu" and _shape(case) in samples
 
 
+def _is_assumed(case: Case | GenerationCase, samples: SampleTimes) -> bool:
+    """Whether the length of its passes is an assumption. The steps of built-in decoders are limited: STEP_TOKENS."""
+    return not _is_known(case, samples) and not (isinstance(case, GenerationCase) and case.model in MODELS)
+
+
 AnyCase = TypeVar("AnyCase", Case, GenerationCase)
 
 
@@ -257,8 +268,7 @@ def _runnable(cases: Iterable[AnyCase]) -> list[AnyCase]:
 def time_in_words(plan: Plan, samples: SampleTimes = NOTHING_KNOWN) -> str:
     """`2 min to 9 min to measure, besides export`; of the cases, with and without generation, not of loads."""
     excluded = "export and engines" if engines_in_words(plan) else "export"
-    own = [case for case in _runnable(plan.generations) if case.model not in MODELS]
-    cases: list[Case | GenerationCase] = [*_runnable(plan.cases), *own]
+    cases: list[Case | GenerationCase] = [*_runnable(plan.cases), *_runnable(plan.generations)]
     time = _to_measure(cases, samples, partial(estimate_s, plan, samples))
     return f"{time}{'; ' if ',' in time else ', '}besides {excluded}"
 
@@ -272,6 +282,11 @@ def time_of_turns_in_words(
         return turns_s(turns, cases, settings, samples, unknown, elapsed_s)
 
     return _to_measure([case for _, case in turns], samples, seconds)
+
+
+def time_of_generation_in_words(turns: Sequence[GenerationTurn], plan: Plan, samples: SampleTimes) -> str:
+    """The same of some turns of the plan's generation."""
+    return _to_measure([case for _, case in turns], samples, partial(generation_turns_s, turns, plan, samples))
 
 
 def time_of_pairs_in_words(pairs: Sequence[Case], settings: Measurement, samples: SampleTimes = NOTHING_KNOWN) -> str:
@@ -296,7 +311,7 @@ def _to_measure(
     with long ones."""
     text = f"{range_in_words(seconds(SHORT_PASS_S))} to measure"
     passing = [case for case in cases if backend_info(case.backend).artifact != "none"]
-    unknown = [case for case in passing if not _is_known(case, samples)]
+    unknown = [case for case in passing if _is_assumed(case, samples)]
     longest = duration_in_words(seconds(LONG_PASS_S)[1])
     if not unknown or longest == duration_in_words(seconds(SHORT_PASS_S)[1]):
         return text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from pathlib import Path
 
@@ -90,11 +91,13 @@ def test_only_missing_records_are_measured_again(ran: Path, tmp_path: Path) -> N
     again = tmp_path / "again"
     said, _ = stage("generate", again)
     assert "0 processes of generation to run; 2 measured before are kept" in said
+    assert "Expected: " not in said
     spin = next((again / "results/generation").glob("*-spin-*/1.json"))
     spin.write_bytes(spin.read_bytes()[:-9])
     said, warned = stage("generate", again)
     assert "It is measured again" in warned
     assert "1 process of generation to run" in said
+    assert re.search(r"^Expected: .+ to measure\.$", said, re.MULTILINE)
 
 
 def test_a_bundle_gives_the_same_report(ran: Path) -> None:
