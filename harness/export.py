@@ -281,7 +281,7 @@ def _ensure_generation_export(
         home = models.folder(needs.slug).root
         with staging_folder(home) as staged:
             cli.say(f"{needs.model}: exporting for generation ({needs.weights} weights)")
-            made = export_generation(request, ModelFolder(staged, home), watch.step, watch.seconds)
+            made = export_generation(request, ModelFolder(staged, home), watch.step, watch.seconds, now_ns)
             name = content_name(staged, made.request_sha256)
             made = made.model_copy(update={"folder": name})
             share_equal_files(staged, [other.root for other in models.generation_exports(needs.slug)])

@@ -119,6 +119,11 @@ class PromptSet(Record):
     precisions that a case asked for; empty in older files."""
     source: str
     """Origin of the prompts, in words."""
+    prompt_s: Annotated[float, Field(gt=0)] | None = None
+    """Seconds of a prompt in the reference's pass over its prompts, from which the time of a plan is expected. None in
+    older records."""
+    step_s: Annotated[float, Field(gt=0)] | None = None
+    """Mean seconds of its decode steps, each of `referenced` sequences. None for one token, and in older records."""
     real_text: bool
     """False for seeded random ids."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -96,11 +96,15 @@ def intact_generation(folder: ModelFolder, request: GenerationRequest) -> Genera
 
 
 def export_generation(
-    request: GenerationRequest, folder: ModelFolder, step: StepTimer, seconds: Mapping[str, float]
+    request: GenerationRequest,
+    folder: ModelFolder,
+    step: StepTimer,
+    seconds: Mapping[str, float],
+    now_ns: Callable[[], int],
 ) -> GenerationExport:
     """Write the model's files and return their record, which the caller saves.
 
-    Raises HubError, ConfigError, UsageError, ExportError or StorageError.
+    `step` fills `seconds`. now_ns: the clock. Raises HubError, ConfigError, UsageError, ExportError or StorageError.
     """
     with store.translate_storage_errors(folder.root):
         with step("load"):
@@ -112,7 +116,7 @@ def export_generation(
         sets = []
         for prompt_length, new_tokens in request.lengths.items():
             with step("reference"):
-                sets.append(_prompt_set(request, model, folder, prompt_length, new_tokens))
+                sets.append(_prompt_set(request, model, folder, prompt_length, new_tokens, now_ns))
         onnx: dict[str, OnnxArtifact] = {}
         refused: dict[str, ExportFailure] = {}
         for precision in request.onnx:
@@ -144,7 +148,12 @@ def export_generation(
 
 
 def _prompt_set(
-    request: GenerationRequest, model: Generative, folder: ModelFolder, prompt_length: int, new_tokens: int
+    request: GenerationRequest,
+    model: Generative,
+    folder: ModelFolder,
+    prompt_length: int,
+    new_tokens: int,
+    now_ns: Callable[[], int],
 ) -> PromptSet:
     import torch  # noqa: PLC0415 - the caller has it
 
@@ -154,9 +163,15 @@ def _prompt_set(
     referenced = min(max(LEAST_REFERENCED, request.batch_size), len(prompts.ids))
     before = torch.get_num_threads()
     torch.set_num_threads(limits.thread_count())
+    instants = [now_ns()]
     try:
         generated = greedy(
-            model.module, model.shape.kind, prompts.ids[:referenced], new_tokens, model.shape.start_token
+            model.module,
+            model.shape.kind,
+            prompts.ids[:referenced],
+            new_tokens,
+            model.shape.start_token,
+            lambda: instants.append(now_ns()),
         )
     finally:
         torch.set_num_threads(before)
@@ -177,6 +192,8 @@ def _prompt_set(
         referenced=referenced,
         rounding=rounding,
         source=prompts.source,
+        prompt_s=max(1, instants[1] - instants[0]) / referenced / 1e9,
+        step_s=max(1, instants[-1] - instants[1]) / (new_tokens - 1) / 1e9 if new_tokens > 1 else None,
         real_text=prompts.real_text,
     )
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 import copy
 import inspect
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -190,10 +191,17 @@ def stored_prompts(prompts: int, steps: int, vocabulary: int) -> int:
     return max(1, min(prompts, MOST_WITH_LOGITS, LOGITS_BYTES // (4 * steps * vocabulary)))
 
 
-def greedy(module: Any, kind: DecoderKind, ids: NDArray[np.int64], steps: int, start_token: int | None) -> Greedy:
+def greedy(
+    module: Any,
+    kind: DecoderKind,
+    ids: NDArray[np.int64],
+    steps: int,
+    start_token: int | None,
+    after_token: Callable[[], None] | None = None,
+) -> Greedy:
     """Generate `steps` tokens for each prompt, one batch, without an end token.
 
-    ids: (prompts, length). start_token: first input of a seq2seq decoder.
+    ids: (prompts, length). start_token: first input of a seq2seq decoder. after_token: called after each step.
     """
     prompts, vocabulary = len(ids), int(module.config.vocab_size)
     stored = stored_prompts(prompts, steps, vocabulary)
@@ -214,6 +222,8 @@ def greedy(module: Any, kind: DecoderKind, ids: NDArray[np.int64], steps: int, s
             tokens[:, step] = final.argmax(dim=-1).numpy()
             margins[:, step] = (top.values[:, 0] - top.values[:, 1]).numpy()
             logits[:, step] = final[:stored].numpy()
+            if after_token is not None:
+                after_token()
             if step + 1 < steps:
                 following = torch.from_numpy(tokens[:, step : step + 1].copy())
                 given = {"encoder_outputs": given["encoder_outputs"]} if kind == "seq2seq" else {}
