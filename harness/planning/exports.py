@@ -186,9 +186,16 @@ def read_exports(plan: Plan, results: Results, models: Models) -> Exports:
     return Exports(records, absent, plan.measurement.parity_samples)
 
 
-def known_exports(plan: Plan, results: Results, models: Models) -> list[ExportRecord]:
-    """The records of the plan's exports that are here, before `export` has looked at them."""
-    records = []
+def known_exports(plan: Plan, results: Results, models: Models) -> list[ExportRecord | GenerationExport]:
+    """The records of the plan's exports that are here, before `export` has looked at them; first those for generation,
+    of which a model may have several with other prompts, the latest last."""
+    records: list[ExportRecord | GenerationExport] = []
+    for slug in dict.fromkeys(case.slug for case in plan.generations):
+        own = results.export(slug)
+        there = [own] if own.generation.is_file() else models.generation_exports(slug)[::-1]
+        for files in there:
+            with suppress(FormatError, MissingInputError):
+                records.append(store.load(files.generation, GenerationExport, "make export"))
     for planned in (planned for planned in plan.models if planned.exported):
         with suppress(FormatError, MissingInputError):
             records.append(read_export_record(plan, planned, export_files(planned.slug, results, models)))

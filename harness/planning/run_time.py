@@ -2,21 +2,21 @@
 
 A process makes some passes beside its timed part: it compares answers with the reference, and at its end runs the
 repeat check. For a slow model these take longer than the timing. The time of a pass on a CPU is about known from the
-model's export, whose reference eager PyTorch or unoptimised ONNX Runtime computes on the same machine. Before the
-export, the FLOPs of a built-in model limit it on a slow machine.
+model's export, whose reference eager PyTorch or unoptimised ONNX Runtime computes on the same machine; so is that of a
+decode step. Before the export, the FLOPs of a built-in model limit it on a slow machine.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from math import ceil
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 from harness.aggregation.flags import GroupKey
 from harness.backends import BackendInfo, backend_info
-from harness.core.schemas import Case, Device, ExportRecord, GenerationCase, Measurement, Plan
+from harness.core.schemas import Case, Device, ExportRecord, GenerationCase, GenerationExport, Measurement, Plan
 from harness.core.text import short_names
 from harness.core.units import count
 from harness.planning.schedule import GenerationTurn, Turn
@@ -64,17 +64,21 @@ GPU the longest step of a built-in model is SHORT_PASS_S: PyTorch eager takes 17
 
 PassTimes = Mapping[Device, float]
 """Seconds of a pass."""
-SampleTimes = Mapping[tuple[str, int | None], Range]
-"""(model, sequence length) → (shortest, longest) seconds of a sample on a CPU."""
+TimeKey = tuple[str, int | None] | tuple[str, int, Literal["step"]]
+SampleTimes = Mapping[TimeKey, Range]
+"""(model, sequence length) → (shortest, longest) seconds of a sample on a CPU; (model, prompt length, "step") → those
+of a decode step of a batch, of one sequence and of the most that the reference had."""
 NOTHING_KNOWN: SampleTimes = {}
 
 
-def expected_sample_times(plan: Plan, exports: Iterable[ExportRecord]) -> SampleTimes:
+def expected_sample_times(plan: Plan, exports: Iterable[ExportRecord | GenerationExport]) -> SampleTimes:
     """The times that the exports recorded; of the other built-in models those on a slow CPU, unless they get inputs of
     the user's, which may be of any size."""
     given = {model.name for model in plan.models if model.inputs}
     shapes = {_shape(case) for cases in (plan.cases, plan.generations) for case in cases if case.model not in given}
-    limits = {shape: (0.0, seconds) for shape in shapes if (seconds := _slow_sample_s(*shape)) is not None}
+    limits: dict[TimeKey, Range] = {
+        shape: (0.0, seconds) for shape in shapes if (seconds := _slow_sample_s(*shape)) is not None
+    }
     return {**limits, **sample_times(exports)}
 
 
@@ -88,14 +92,30 @@ def _slow_sample_s(model: str, tokens: int | None) -> float | None:
     return flops / (SLOW_DEPTHWISE_FLOPS if info.depthwise else SLOW_FLOPS)
 
 
-def sample_times(exports: Iterable[ExportRecord]) -> SampleTimes:
-    """The times that follow from those of the reference, which exports recorded."""
+def sample_times(exports: Iterable[ExportRecord | GenerationExport]) -> SampleTimes:
+    """The times that follow from those of the reference, which exports recorded; of two the last one's."""
     return {
-        (export.model, inputs.sequence_length): (FASTEST * inputs.sample_s, SLOWEST * inputs.sample_s)
+        key: (FASTEST * fast, SLOWEST * slow)
         for export in exports
-        for inputs in export.input_sets
-        if inputs.sample_s is not None
+        for key, (fast, slow) in (
+            _generation_times(export) if isinstance(export, GenerationExport) else _input_times(export)
+        )
     }
+
+
+def _input_times(export: ExportRecord) -> Iterator[tuple[TimeKey, Range]]:
+    for inputs in export.input_sets:
+        if inputs.sample_s is not None:
+            yield (export.model, inputs.sequence_length), (inputs.sample_s, inputs.sample_s)
+
+
+def _generation_times(export: GenerationExport) -> Iterator[tuple[TimeKey, Range]]:
+    """Of a pass over a prompt, and of a decode step."""
+    for prompts in export.sets:
+        if prompts.prompt_s is not None:
+            yield (export.model, prompts.prompt_length), (prompts.prompt_s, prompts.prompt_s)
+        if prompts.step_s is not None:
+            yield (export.model, prompts.prompt_length, "step"), (prompts.step_s / prompts.referenced, prompts.step_s)
 
 
 def estimate_s(plan: Plan, samples: SampleTimes = NOTHING_KNOWN, unknown: PassTimes = SHORT_PASS_S) -> Range:
@@ -205,7 +225,12 @@ def _pass_s(case: Case, samples: SampleTimes, unknown: PassTimes) -> Range:
 def _known_batch_s(case: Case | GenerationCase, samples: SampleTimes) -> Range:
     """(shortest, longest) seconds of a pass over a batch whose time of a sample is known."""
     fast, slow = samples[_shape(case)]
-    return case.batch_size * fast * (INT8 if case.precision == "int8" else 1.0), case.batch_size * slow
+    return case.batch_size * _of_precision(fast, case), case.batch_size * slow
+
+
+def _of_precision(fast: float, case: Case | GenerationCase) -> float:
+    """Shortest time in the precision of a case. fast: the shortest of the model."""
+    return fast * (INT8 if case.precision == "int8" else 1.0)
 
 
 def _compile_s(number: int, info: BackendInfo) -> float:
@@ -239,8 +264,10 @@ def _request_s(case: GenerationCase, samples: SampleTimes, unknown: PassTimes) -
     if not _is_known(case, samples):
         return 0.0, case.new_tokens * (unknown if _is_assumed(case, samples) else SHORT_PASS_S)[case.device]
     fast, slow = _known_batch_s(case, samples)
-    steps = (case.new_tokens - 1) * min(1.0, STEP_TOKENS / case.prompt_length)
-    return fast, slow * (1 + steps)
+    unrecorded = 0.0, slow * min(1.0, STEP_TOKENS / case.prompt_length)
+    fast_step, slow_step = samples.get((case.model, case.prompt_length, "step"), unrecorded)
+    steps = case.new_tokens - 1
+    return fast + steps * _of_precision(fast_step, case), slow + steps * slow_step
 
 
 def _shape(case: Case | GenerationCase) -> tuple[str, int | None]:

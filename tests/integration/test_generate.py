@@ -67,6 +67,18 @@ def test_the_tokens_are_right_and_the_known_durations_are_measured(ran: Path) ->
     assert spin.itl_ns.median >= 1e6
 
 
+def test_the_time_of_a_users_decoder_is_about_known_from_its_export(ran: Path, tmp_path: Path) -> None:
+    """Before, the plan names the length of passes that its time assumes."""
+    plan = ("plan", tmp_path, "--config", str(ran / "c.yaml"))
+    said, _ = stage(*plan)
+    assert " to measure with passes of up to 50 ms, up to " in said
+    shutil.copytree(ran / "models", tmp_path / "models", symlinks=True)
+    for kept in ("no record in the results", "a record in the results"):
+        said, _ = stage(*plan)
+        assert re.search(r"^  time .+ to measure, besides export$", said, re.MULTILINE), kept
+        shutil.copytree(ran / "results/exports", tmp_path / "results/exports", dirs_exist_ok=True)
+
+
 def test_every_record_has_n_instants_and_adds_up(ran: Path) -> None:
     paths = sorted((ran / "results/generation").glob("*/1.json"))
     assert len(paths) == 2

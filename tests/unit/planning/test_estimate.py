@@ -7,12 +7,14 @@ from pathlib import Path
 import pytest
 
 from harness.core import store
-from harness.core.schemas import ExportRecord, GivenInputs, Measurement, Plan, Summary
+from harness.core.schemas import ExportRecord, GenerationExport, GivenInputs, Measurement, Plan, Summary
 from harness.planning.config import parse_config
 from harness.planning.matrix import make_plan
 from harness.planning.run_time import (
     COMPILE_S,
+    FASTEST,
     SLOW_FLOPS,
+    SLOWEST,
     STEP_TOKENS,
     engines_in_words,
     estimate_s,
@@ -24,10 +26,13 @@ from harness.planning.run_time import (
     turns_s,
 )
 from harness.zoo import MODELS
+from tests.synthetic_generation import EXPORT as DECODER
 from tests.synthetic_results import EFFICIENTNET, RESNET, case_of, export_record, matrix, plan_of
 
 PUBLISHED = Path(__file__).resolve().parents[3] / "results" / "published"
-CPU_TABLE, QUICKSTART = (PUBLISHED / "epyc-2-vcpu" / name for name in ("2026-11-30-cpu-table", "2026-11-28"))
+CPU_TABLE, QUICKSTART, CPU_GENERATION = (
+    PUBLISHED / "epyc-2-vcpu" / name for name in ("2026-11-30-cpu-table", "2026-11-28", "2026-11-30-generation")
+)
 
 
 def exported(model: str, length: int | None, sample_s: float | None) -> ExportRecord:
@@ -131,6 +136,48 @@ def generating(model: str, backend: str = "torch-eager", **block: object) -> Pla
 def test_longer_answers_of_a_slow_model_take_longer() -> None:
     short, long = (generating("llama-1b", new_tokens=[tokens]) for tokens in (8, 16))
     assert estimate_s(short, expected_sample_times(short, ()))[1] < estimate_s(long, expected_sample_times(long, ()))[1]
+
+
+def exported_decoder(model: str, prompt_s: float | None, step_s: float | None) -> GenerationExport:
+    """An export that recorded the times of the reference, for two prompts of 128 tokens."""
+    times = {"prompt_length": 128, "prompt_s": prompt_s, "step_s": step_s}
+    return DECODER.model_copy(update={"model": model, "sets": (DECODER.sets[0].model_copy(update=times),)})
+
+
+def test_with_the_times_of_its_references_a_published_run_of_generation_took_no_longer_either() -> None:
+    """They are those that its rows show for eager PyTorch."""
+    made = store.load(CPU_GENERATION / "plan.json", Plan, "")
+    exports = [
+        exported_decoder(row.model, row.ttft_ns.median / 1e9, row.itl_ns.median / 1e9)
+        for row in store.load(CPU_GENERATION / "summary.json", Summary, "").generations
+        if row.backend == "torch-eager" and row.ttft_ns and row.itl_ns
+    ]
+    _, high_before = estimate_s(made, expected_sample_times(made, ()))
+    low, high = estimate_s(made, expected_sample_times(made, exports))
+    assert low < 892 < high < high_before
+
+
+def test_the_export_of_a_decoder_shows_the_time_of_its_passes_and_steps() -> None:
+    made = generating("gpt2", batch_sizes=[2])
+
+    def most_s(prompt_s: float, step_s: float) -> float:
+        return estimate_s(made, expected_sample_times(made, [exported_decoder("gpt2", prompt_s, step_s)]))[1]
+
+    requests = (most_s(0.2, 0.01) - most_s(0.1, 0.01)) / (2 * SLOWEST * 0.1)
+    assert requests > 5
+    assert most_s(0.1, 0.02) - most_s(0.1, 0.01) == pytest.approx(requests * 31 * SLOWEST * 0.01)
+
+
+def test_a_step_of_a_smaller_batch_than_that_of_the_reference_may_be_as_much_shorter() -> None:
+    times = sample_times([exported_decoder("gpt2", None, 0.02)])
+    assert times == {("gpt2", 128, "step"): pytest.approx((FASTEST * 0.01, SLOWEST * 0.02))}
+
+
+def test_a_users_model_that_generates_is_known_after_its_export(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"]}')
+    own = generating(f"hf:{tmp_path}")
+    known = expected_sample_times(own, [exported_decoder(own.generations[0].model, 0.1, 0.01)])
+    assert time_in_words(own, known).endswith(" to measure, besides export")
 
 
 def test_the_compilation_of_a_model_counts_once() -> None:
