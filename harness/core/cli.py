@@ -132,9 +132,10 @@ def main(stage: Callable[[Sequence[str]], None], arguments: Sequence[str] | None
         # A signal to Make ends the shell of a recipe, which does not pass it on.
         orphans.die_with_parent(by=signal.SIGTERM)
     words = sys.argv[1:] if arguments is None else arguments
-    before, _reader.context = _reader.context, hints.of_stage(Path(sys.argv[0]).stem, words, hints.front())
+    before, _reader.context = _reader.context, hints.of_program(Path(sys.argv[0]), words, hints.front())
     try:
         check_limits()
+        _check_characters(words)
         stage(words)
         _warn_of_unsealed()
         print(end="", flush=True)
@@ -162,6 +163,16 @@ def check_limits() -> None:
     """Exit with two lines where a limit of this process is too low for any stage."""
     if problem := limits.too_narrow():
         _fail(UnavailableError(*problem))
+
+
+def _check_characters(words: Sequence[str]) -> None:
+    """Raise UsageError for bytes that are no text: no file of the results could hold the name."""
+    for word in words:
+        if any("\ud800" <= character <= "\udfff" for character in word):
+            raise UsageError(
+                f"`{word}` is no text in {sys.getfilesystemencoding()}.",
+                "Rename the file or folder; where its name is in UTF-8, set LC_ALL=C.UTF-8.",
+            )
 
 
 _REFUSED: Mapping[int, tuple[type[InferometerError], str, str]] = {

@@ -108,6 +108,12 @@ def of_stage(stage: str, words: Sequence[str], by: Front) -> HintContext:
     return HintContext(by, {**{name: value for name, value in planned.items() if name not in named}, **folders})
 
 
+def of_program(program: Path, words: Sequence[str], by: Front) -> HintContext:
+    """The context of a running program: of a stage, or of a process that a stage starts. The texts of such a process
+    stay in Make's words: the stage completes them where it prints them, as the report does with those in records."""
+    return HintContext() if program.parent.name == "processes" else of_stage(program.stem, words, by)
+
+
 _TARGETS = {*pipeline.PIPELINES, *pipeline.ALIASES, *pipeline.STAGES}
 _WORD = f"(?:{'|'.join(sorted(_TARGETS, key=len, reverse=True))})(?![\\w-])"
 _VALUE = r"(?:'[^']*'|<[^/>][^>]*>|&lt;[^&]*&gt;|[^\s`'\"<>&]*[^\s`'\"<>&.,;:)])+"

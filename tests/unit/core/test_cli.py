@@ -133,6 +133,15 @@ def test_a_mistake_in_a_variable_of_make_names_it(
     assert capsys.readouterr().err == f"Error: {problem}\nHint:  `make` alone lists all variables.\n"
 
 
+def test_a_name_that_is_no_text_is_a_mistake_of_two_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        cli.main(lambda _: None, ["--results", "/caf\udce9"])
+    assert caught.value.code == UsageError.exit_code
+    error, hint = capsys.readouterr().err.splitlines()
+    assert error.endswith("is no text in utf-8.")
+    assert "Rename" in hint
+
+
 def test_an_option_with_line_breaks_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         cli.parser("harness.plan", "Doc.").parse_args(["--no\nthing\x1b[2J"])

@@ -26,6 +26,7 @@ from harness.core.hints import (
     choices_in,
     command_line,
     of_command,
+    of_program,
     of_stage,
     typed,
     typed_html,
@@ -205,6 +206,16 @@ def test_a_stage_knows_how_its_folder_was_planned(tmp_path: Path) -> None:
     )
     assert of_stage("plan", words, "make") == HintContext("make", {"RESULTS": str(tmp_path)})
     assert choices_in(words) == {"RESULTS": str(tmp_path)}
+
+
+def test_a_process_of_a_stage_leaves_its_texts_for_the_stage_to_complete() -> None:
+    text = "Run `make export`: it makes the file again."
+    inner = of_program(ROOT / "harness" / "processes" / "profile_worker.py", [], "module")
+    stage = of_program(ROOT / "harness" / "profile_ops.py", ["--results", "r", "--models-dir", "m"], "module")
+    assert typed(text, inner) == text
+    assert typed(typed(text, inner), stage) == (
+        "Run `python -m harness export --results r --models-dir m`: it makes the file again."
+    )
 
 
 def test_the_hint_of_a_stage_is_a_command_that_make_takes(tmp_path: Path) -> None:
