@@ -64,7 +64,7 @@ from harness.core.schemas import (
     Usage,
 )
 from harness.core.schemas.summary_record import rounded_record
-from harness.core.text import portable
+from harness.core.text import portable_again
 from harness.core.timestamps import utc_now
 from harness.planning.exports import (
     built_engines,
@@ -104,7 +104,7 @@ def stage(arguments: Sequence[str]) -> None:
         summary = _summarise(inputs, inputs.plan, notes, sums)
     summary = _with_other_rows(summary, inputs, notes, sums)
     notes.other += inputs.metric_problems
-    update = {"notes": tuple(map(portable, notes.lines())), "inputs": file_sums.inputs_of(sums, results, models)}
+    update = {"notes": tuple(map(portable_again, notes.lines())), "inputs": file_sums.inputs_of(sums, results, models)}
     summary = with_custom(summary.model_copy(update=update), inputs.metrics).as_stored()
 
     lost = [*no_longer_measured(before, summary), *(large.lost if large else ())]
@@ -227,7 +227,7 @@ def _read_raw(raw: RawFiles, sums: dict[Path, str], case_id: str, round_number: 
         record = raw.load(case_id, round_number, sums)
     except MissingInputError:
         return None
-    return store.portable_failure(record) if isinstance(record, Failed) else record
+    return store.passed_on_failure(record) if isinstance(record, Failed) else record
 
 
 def _read_usage(raw: RawFiles, sums: dict[Path, str], case_id: str, round_number: int) -> Usage | None:
@@ -352,7 +352,7 @@ def with_generations(
             record = store.load_generated(records.raw_file(case_id, round_number), sums)
         except MissingInputError:
             return None
-        return store.portable_failure(record) if isinstance(record, Failed) else record
+        return store.passed_on_failure(record) if isinstance(record, Failed) else record
 
     def load_usage(case_id: str, round_number: int) -> Usage | None:
         try:

@@ -25,7 +25,7 @@ from harness.core.host import environment
 from harness.core.layout import BUNDLE_MANIFEST, Models, Results
 from harness.core.safe_files import SizeLimit, path_inside, read, read_text
 from harness.core.schemas import Bundle, BundledFile, Environment, Failed, Plan
-from harness.core.text import portable
+from harness.core.text import portable_again
 
 _CHECKOUT = Path(__file__).parents[1]
 _LOCKS = {"cpu": "constraints.txt", "cuda": "constraints-cuda.txt"}
@@ -80,7 +80,7 @@ def packed_content(path: Path, results: Results) -> bytes:
         with suppress(FormatError):  # a damaged file is packed unchanged: aggregate reported it
             record = store.load_raw(path)
             if isinstance(record, Failed):
-                return store.encoded_raw(record)
+                return store.passed_on_raw(record)
     return read(path, SizeLimit.RECORD)
 
 
@@ -90,7 +90,7 @@ def _warn_of_folders(files: Mapping[str, bytes]) -> None:
         for name, content in files.items()
         if not name.endswith((".png", ".parquet"))
     }
-    with_paths = [name for name, text in sorted(texts.items()) if portable(text) != text]
+    with_paths = [name for name, text in sorted(texts.items()) if portable_again(text) != text]
     if with_paths:
         cli.warn(
             f"{with_paths[0]}{' and others name' if len(with_paths) > 1 else ' names'} folders of this machine: an "

@@ -21,6 +21,7 @@ from harness.core.errors import MalformedFileError, MissingInputError, UsageErro
 from harness.core.layout import BUNDLE_MANIFEST, Results
 from harness.core.schemas import Bundle, PackedSummary
 from harness.core.seal import unsealed
+from harness.core.text import PACKED_ELSEWHERE
 
 _CREATED = re.compile(rb'(?m)^  "created_at": "[^"\n]*"')
 _TIMEOUT_S = 600
@@ -138,7 +139,11 @@ def _make_again(bundle: Path, folder: Path, charts: bool) -> None:
     aggregate = ["aggregate", "--results", "results", "--models-dir", "models"]
     report = ["report", "--results", "results", *([] if charts else ["--no-charts"])]
     # -P: Python must not look for modules in the folder of a stranger's archive.
-    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[1]), "PYTHONSAFEPATH": "1"}
+    environment = os.environ | {
+        "PYTHONPATH": str(Path(__file__).parents[1]),
+        "PYTHONSAFEPATH": "1",
+        PACKED_ELSEWHERE: "1",
+    }
     for name, *options in (aggregate, report):
         command = [sys.executable, "-P", "-m", f"harness.{name}", *options]
         try:

@@ -130,7 +130,7 @@ def check_inputs(summary: Summary, results: Results, models: Models | None = Non
         again = "make aggregate report"
         if not path.is_file():
             raise MissingInputError(f"{path} is gone, which {results.summary} was computed from.", f"Run `{again}`.")
-        if store.content_sum(path, again) == digest:
+        if digest in store.content_sums(path, again):
             continue
         if path == results.plan and not complete and _planned_again(summary, results):
             cli.warn(f"{path} is of another run by now: {results.summary} is of plan {summary.plan_id}.")

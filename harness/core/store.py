@@ -10,7 +10,7 @@ import os
 import re
 import stat
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_args
@@ -44,7 +44,7 @@ from harness.core.schemas import (
 )
 from harness.core.schemas.summary_record import rounded_record
 from harness.core.seal import UNSEALED, Opened, sealed, unsealed
-from harness.core.text import portable
+from harness.core.text import portable, portable_again
 
 R = TypeVar("R", bound=BaseModel)
 T = TypeVar("T")
@@ -202,15 +202,16 @@ def is_packed(content: bytes) -> bool:
     return _version(content) == PACKED
 
 
-def content_sum(path: Path, made_by: str) -> str:
+def content_sums(path: Path, made_by: str) -> tuple[str, ...]:
     """sha256 of a record without its seal, which is checked, as in `sums` of load and load_raw; of a Parquet file that
-    of the file. Raises as they do."""
+    of the file. A raw record has two where its texts are passed on in another form. Raises as they do."""
     if path.suffix == PARQUET:
-        return sha256_file(path)
+        return (sha256_file(path),)
     content = read_bytes(path, made_by)
     if content.startswith(_SEAL_HEAD):
-        return _passed_on(*opened_raw(path, content))
-    return _opened(path, content, made_by).digest
+        digest, payload = opened_raw(path, content)
+        return tuple(dict.fromkeys((digest, _passed_on(digest, payload))))
+    return (_opened(path, content, made_by).digest,)
 
 
 def _opened(path: Path, content: bytes, made_by: str) -> Opened:
@@ -254,7 +255,15 @@ def save_raw(path: Path, record: Measured | Generated | Failed) -> None:
 
 def encoded_raw(record: Measured | Generated | Failed) -> bytes:
     """The content of a raw record's file, which names no folder of this machine."""
-    record = portable_failure(record) if isinstance(record, Failed) else record
+    return _encoded_raw(portable_failure(record) if isinstance(record, Failed) else record)
+
+
+def passed_on_raw(record: Failed) -> bytes:
+    """As encoded_raw, of a record that was read."""
+    return _encoded_raw(passed_on_failure(record))
+
+
+def _encoded_raw(record: Measured | Generated | Failed) -> bytes:
     payload = record.model_dump_json().encode()
     digest = hashlib.sha256(payload).hexdigest().encode()
     return _SEAL_HEAD + digest + _SEAL_JOIN + payload + _SEAL_TAIL
@@ -303,7 +312,7 @@ def _passed_on(digest: str, payload: bytes) -> str:
     if b'"status":"failed"' not in payload:
         return digest
     record = _GENERATED.validate_json(payload)
-    return encoded_raw(record)[len(_SEAL_HEAD) :][:64].decode() if isinstance(record, Failed) else digest
+    return passed_on_raw(record)[len(_SEAL_HEAD) :][:64].decode() if isinstance(record, Failed) else digest
 
 
 def sha256_file(path: Path) -> str:
@@ -378,9 +387,16 @@ F = TypeVar("F", Failed, LoadFailure)
 
 def portable_failure(record: F) -> F:
     """A failed record whose texts name no folder of this machine."""
-    return record.model_copy(
-        update={name: portable(getattr(record, name)) for name in ("error", "hint", "stderr_tail")}
-    )
+    return _with_texts(record, portable)
+
+
+def passed_on_failure(record: F) -> F:
+    """As portable_failure, of a record that was read: the same in every working directory."""
+    return _with_texts(record, portable_again)
+
+
+def _with_texts(record: F, change: Callable[[str], str]) -> F:
+    return record.model_copy(update={name: change(getattr(record, name)) for name in ("error", "hint", "stderr_tail")})
 
 
 _NAME_ANOTHER = "Name another: RESULTS=<folder>, MODELS_DIR=<folder> or STORE=<folder>."

@@ -4,6 +4,7 @@ because a published text must not show where its owner keeps files."""
 from __future__ import annotations
 
 import difflib
+import os
 import re
 from collections import Counter
 from collections.abc import Iterable
@@ -111,9 +112,23 @@ _END = r"(?![\w.-])"
 _BEGIN = r"(?<![\w.~/-])"
 
 
+PACKED_ELSEWHERE = "INFEROMETER_PACKED_ELSEWHERE"
+"""Environment variable: set by `verify` for the stages that read a bundle."""
+
+
 def portable(text: str) -> str:
     """The text with paths below the working directory and the checkout made relative, and the home folder as `~`."""
-    for root, instead in _roots():
+    return _without(_roots(_here()), text)
+
+
+def portable_again(text: str) -> str:
+    """A text of a record, as `portable`: an earlier version wrote it as it was. Records are read in any working
+    directory, and bundles on any machine: that directory stays, and all of a text that was packed elsewhere."""
+    return text if PACKED_ELSEWHERE in os.environ else _without(_roots(None), text)
+
+
+def _without(roots: Iterable[tuple[str, str]], text: str) -> str:
+    for root, instead in roots:
         path = re.escape(root)
         text = re.sub(f"{_BEGIN}{path}/", f"{instead}/" if instead else "", text)
         text = re.sub(f"{_BEGIN}{path}{_END}", instead or ".", text)
@@ -133,9 +148,9 @@ def portable_path(path: str) -> str:
     return f"~/{given.relative_to(home).as_posix()}" if home and given.is_relative_to(home) else path
 
 
-def _roots() -> list[tuple[str, str]]:
+def _roots(here: Path | None) -> list[tuple[str, str]]:
     """(folder, its replacement), inner folders first."""
-    folders = {str(root): "" for root in (_here(), _CHECKOUT) if root}
+    folders = {str(root): "" for root in (here, _CHECKOUT) if root}
     if home := _home():
         folders.setdefault(str(home), "~")
     return sorted(folders.items(), key=lambda folder: -len(folder[0]))

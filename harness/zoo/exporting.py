@@ -7,7 +7,7 @@ import math
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import numpy as np
@@ -329,10 +329,14 @@ def _diagnosed(job: ExportJob, loaded: Loaded, inputs: Arrays, compare: Compare)
         size = loaded.usual_batch
         if loaded.fixed_batch is not None or size is None or not takes_only(answer, inputs, size):
             raise
-        if {*job.batch_sizes} != {size}:
+        fixed = loaded.with_fixed_batch(size)
+        if {*job.batch_sizes} == {size}:
+            return _diagnosed(job, fixed, inputs, compare)
+        hint = error.hint
+        with suppress(ConfigError, ExportError):
+            output_batch_axes(job.info.name, fixed, answer, inputs, compare)
             hint = f"It takes only the batch size of its examples: plan that alone (`make bench BATCHES={size}`)."
-            raise type(error)(error.problem, hint) from error
-        return _diagnosed(job, loaded.with_fixed_batch(size), inputs, compare)
+        raise type(error)(error.problem, hint) from error
     return dataclasses.replace(loaded, batch_axes=axes)
 
 

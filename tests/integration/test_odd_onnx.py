@@ -110,6 +110,16 @@ def test_a_fixed_batch_and_a_type_without_a_label_are_reasons_of_their_rows(own:
     assert all("computes in fp64" in said[("double", batch)] for batch in (1, 4))
 
 
+def test_no_batch_size_is_advised_that_is_refused_as_well(own: Folder) -> None:
+    """One number for the whole batch has no batch axis at batch 1 either."""
+    mean = of_nodes(helper.make_node("ReduceMean", ["x"], ["y"], keepdims=0))(own.root / "mean.onnx")
+    own.plan({"backends": ["onnxruntime"], "batch_sizes": [2]}, models=(f"onnx:{mean}",))
+    said = own("export").stderr
+    assert "no batch axis: its shape is () for 1 sample" in said
+    assert "leave `y` out of its result" in said
+    assert "plan that alone" not in said
+
+
 def damaged(path: Path) -> Path:
     content = files.linear(path).read_bytes()
     path.write_bytes(content[: len(content) // 2])

@@ -165,6 +165,24 @@ def test_nothing_that_is_passed_on_names_a_folder_of_this_machine(
     assert "results/plan.json and others name folders of this machine" in capsys.readouterr().err
 
 
+@pytest.mark.usefixtures("forked")
+def test_a_failed_record_is_the_same_from_every_folder_and_home(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A message names the user's nets. Who works in that folder, or has it as home, did not change the record."""
+    nets = tmp_path / "nets"
+    nets.mkdir()
+    run = Run(tmp_path, change=lambda case, record: failed(case, record.round, error=f"{nets}/net.onnx is no file"))
+    monkeypatch.chdir(nets)
+    run.make()
+    monkeypatch.chdir(tmp_path)
+    report.stage([*run.folders[:2], "--no-charts"])
+    run.pack()
+    monkeypatch.setenv("HOME", str(nets))
+    report.stage([*run.folders[:2], "--no-charts"])
+    run.verify()
+
+
 def test_the_manifest_says_which_code_and_which_command(tmp_path: Path) -> None:
     run = Run(tmp_path)
     run.results.command.write_text("python -m harness.plan --config 'a b.yaml'\n")
