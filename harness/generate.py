@@ -17,7 +17,7 @@ from harness.core.raw_files import remove_records
 from harness.core.schemas import Failed, GenerationCase, Plan
 from harness.core.units import count
 from harness.planning.block_settings import parse_interpreters
-from harness.planning.exports import GenerationExports, known_exports, read_generation_exports, unmeasured_lines
+from harness.planning.exports import GenerationExports, read_generation_exports, unmeasured_lines
 from harness.planning.generation_cases import generation_needs
 from harness.planning.resume import finished_generation_turns
 from harness.planning.run_time import expected_sample_times, time_of_generation_in_words
@@ -59,7 +59,7 @@ def stage(arguments: Sequence[str]) -> None:
         threads = plan.measurement.threads or limits.thread_count()
         cli.say(f"Plan {plan.plan_id}: {count(len(todo), 'process', 'processes')} of generation to run{kept}.")
         if todo:
-            known = expected_sample_times(plan, known_exports(plan, results, models))
+            known = expected_sample_times(plan, exports.intact.values())
             cli.say(f"Expected: {time_of_generation_in_words(todo, plan, known)}.")
         failures = len(open_turns) - len(todo)
         with WorkerPool(plan, models, results, threads, len(todo), True, others) as pool:
