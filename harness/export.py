@@ -520,6 +520,8 @@ def _export_model(request: _MatrixExport) -> Exported:
         record = record.model_copy(update={"folder": name, "refused": refused})
         _publish(record, staged, models)
     cli.say(f"{planned.name}: {_files_of(record)}")
+    if record.conversion is not None:
+        cli.say(f"{planned.name}: {record.conversion}")
     return name, True
 
 

@@ -253,6 +253,7 @@ def export_model(
         parameters=None if loaded.module is None else sum(p.numel() for p in loaded.module.parameters()),
         inputs=tensor_specs([t.inputs for t in trials], loaded.input_names, loaded.fixed_batch, loaded.input_axes),
         outputs=tensor_specs([t.outputs for t in trials], loaded.output_names, loaded.fixed_batch, loaded.batch_axes),
+        converted=loaded.converted,
         written_inputs=loaded.written_inputs,
         nested_outputs=loaded.nested_outputs,
         module=module,
