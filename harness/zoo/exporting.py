@@ -294,6 +294,11 @@ def load_model(job: ExportJob) -> Loaded:
             f"The plan asks for sequence length {longest} of {planned.name}; {why} {min(given)}.",
             f"Ask for at most {min(given)}: `make bench SEQ_LENGTHS={min(given)}`.",
         )
+    if loaded.fixed_batch == 0:
+        raise UsageError(
+            f"{planned.name} is fixed to batch size 0, which has no samples to measure.",
+            "Export it again with a dynamic batch axis, or with the batch size to measure.",
+        )
     if loaded.fixed_batch is not None and loaded.fixed_batch not in job.batch_sizes:
         raise UsageError(
             f"{planned.name} is fixed to batch size {loaded.fixed_batch}; the plan asks for {list(job.batch_sizes)}.",
