@@ -190,7 +190,11 @@ def check_different(name: str, arrays: Arrays) -> None:
             "Export it again with these axes dynamic, or with the extents to measure.",
         )
     hint = f"Give {MIN_SAMPLES} different samples or more: as example inputs, or as INPUTS=<file>.npz."
-    empty = [key for key, values in arrays.items() if values.dtype.kind == "f" and values.size and not np.isfinite(values).any()]
+    empty = [
+        key
+        for key, values in arrays.items()
+        if values.dtype.kind == "f" and values.size and not np.isfinite(values).any()
+    ]
     if empty:
         raise ExportError(f"Input `{empty[0]}` of {name} has no finite value: it is NaN or infinite throughout.", hint)
     raise ExportError(f"Only {different} of {samples} inputs of {name} differ, and {MIN_SAMPLES} have to.", hint)
