@@ -78,7 +78,7 @@ AUDIT_SERVICE ?= pypi#? audit: source of known vulnerabilities: pypi or osv
 WHERE       ?= $(or $(value RUN),auto)#? local, docker, auto (docker where an engine answers; builds the CPU image), or system: this PYTHON as it is
 BACKEND_PYTHONS ?= $(value PYTHONS)#? export, engines, run, load, generate, energy, profile, reproduce, ab, bench: backend=path of a Python that has its libraries, comma-separated, as tensorrt=/opt/trt/bin/python
 EXPORT_JOBS ?=#? export, bench, load, generate, profile: models to export at the same time (1)
-ENGINE_JOBS ?=#? export, engines, bench, load, profile: TensorRT engines to build at the same time (1); above 1 also beside exports
+ENGINE_JOBS ?=#? export, engines, bench, load, profile: TensorRT engines to build at the same time (1); above 1 also beside exports; no gain was measured for convolutional networks
 CARDS       ?=#? bench and run: GPUs to measure on at the same time: all, or as 0,1,2,3
 LAYOUT      ?=#? with CARDS: models (default) or cases are spread over them, or copies of each case run on all at once
 RUNNER      ?=#? dispatch: what measures the plan elsewhere: local (default), ray or slurm

@@ -11,7 +11,8 @@ A summary with more measured rows is kept (exit code 3); --force replaces it (ex
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -32,7 +33,14 @@ from harness.core import (
     store,
     units,
 )
-from harness.core.errors import CasesFailedError, FormatError, MalformedFileError, MissingInputError
+from harness.core.errors import (
+    CasesFailedError,
+    ExportError,
+    FormatError,
+    MalformedFileError,
+    MissingInputError,
+    StorageError,
+)
 from harness.core.host.environment import environment_id
 from harness.core.layout import Models, Results
 from harness.core.parallel import map_forked, without_garbage_collection
@@ -76,7 +84,7 @@ from harness.planning.exports import (
 )
 from harness.planning.generation_cases import generation_needs
 from harness.planning.matrix import plan_id
-from harness.planning.resume import foreign_file_check, load_evidence, read_load_state
+from harness.planning.resume import ForeignFileCheck, foreign_file_check, load_evidence, read_load_state
 from harness.reporting.writers.csv import summary_text
 from harness.serving.load_case import replication_digest
 
@@ -91,8 +99,9 @@ def stage(arguments: Sequence[str]) -> None:
     parser.add_argument("--force", action="store_true", help="replace a summary that has more measured rows, too")
     cli.add_folders(parser)
     options = parser.parse_args(arguments)
-    results, models = Results(options.results), Models(options.models_dir)
-    notes, sums = Notes(), dict[Path, str]()
+    # Paths below `.` do not begin with the folder, by which a summary names files of models.
+    results, models = Results(options.results), Models(options.models_dir if options.models_dir.parts else Path.cwd())
+    notes, sums = Notes(partial(file_sums.problem_inside, results=results, models=models)), dict[Path, str]()
     before = _summary_before(results)
     inputs = _read_inputs(results, models, before, notes, sums)
 
@@ -136,7 +145,8 @@ class _Inputs:
     """All that a summary is made of, except records that are read case by case.
 
     exports, engines: by slug. absent: by slug, why a model has no export. environments: by id; slot_environments: those
-    of the samples on all devices. calibration: the backends that compute nothing. metrics: of plugins, by name.
+    of the samples on all devices. calibration: the backends that compute nothing. metrics: of plugins, by name. named:
+    as in Notes.
     """
 
     plan: Plan
@@ -154,6 +164,7 @@ class _Inputs:
     metrics: Mapping[str, Installed]
     metric_problems: Sequence[str]
     created_at: str
+    named: Callable[[str], str]
 
 
 def _read_inputs(
@@ -162,7 +173,9 @@ def _read_inputs(
     plan = read_plan(results, sums)
     exports, absent = read_exports(plan, results, models, notes, sums, before)
     environments = read_environments(results, notes, sums)
-    engines = {slug: built_engines(models.folder(slug), notes.other, sums) for slug in exports}
+    unread: list[str] = []
+    engines = {slug: built_engines(models.folder(slug), unread, sums) for slug in exports}
+    notes.other += map(notes.named, unread)
     copies = read_copies(plan, results, notes, sums)
     neighbours = read_neighbours(plan, results, notes, sums)
     metrics, metric_problems = installed_metrics()
@@ -182,6 +195,7 @@ def _read_inputs(
         metrics=metrics,
         metric_problems=metric_problems,
         created_at=utc_now(),
+        named=notes.named,
     )
 
 
@@ -198,8 +212,8 @@ def _summarise(
         plan,
         inputs.exports,
         inputs.environments,
-        partial(_read_raw, inputs.raw, sums),
-        partial(_read_usage, inputs.raw, sums),
+        partial(_read_raw, inputs, sums),
+        partial(_read_usage, inputs, sums),
         calibration=inputs.calibration,
         notes=notes,
         created_at=inputs.created_at,
@@ -222,17 +236,28 @@ def _with_other_rows(summary: Summary, inputs: _Inputs, notes: Notes, sums: dict
     return summary.model_copy(update={"energies": energies, "loads": loads, "environments": environments})
 
 
-def _read_raw(raw: RawFiles, sums: dict[Path, str], case_id: str, round_number: int) -> Measured | Failed | None:
+@contextmanager
+def _file_named(named: Callable[[str], str]) -> Iterator[None]:
+    """Name the file of an error as a summary does."""
     try:
-        record = raw.load(case_id, round_number, sums)
+        yield
+    except (FormatError, StorageError) as error:
+        raise type(error)(named(error.problem), error.hint) from error
+
+
+def _read_raw(inputs: _Inputs, sums: dict[Path, str], case_id: str, round_number: int) -> Measured | Failed | None:
+    try:
+        with _file_named(inputs.named):
+            record = inputs.raw.load(case_id, round_number, sums)
     except MissingInputError:
         return None
     return store.passed_on_failure(record) if isinstance(record, Failed) else record
 
 
-def _read_usage(raw: RawFiles, sums: dict[Path, str], case_id: str, round_number: int) -> Usage | None:
+def _read_usage(inputs: _Inputs, sums: dict[Path, str], case_id: str, round_number: int) -> Usage | None:
     try:
-        return raw.load_usage(case_id, round_number, sums)
+        with _file_named(inputs.named):
+            return inputs.raw.load_usage(case_id, round_number, sums)
     except MissingInputError:
         return None
 
@@ -292,7 +317,7 @@ def _summarise_by_model(inputs: _Inputs, measured_before: frozenset[str]) -> _La
         cases.setdefault(case.slug, []).append(case)
     models = {model.slug: model for model in plan.models}
     blank = plan.model_copy(update={"cases": (), "models": (), "loads": (), "generations": ()})
-    read = partial(_read_raw, inputs.raw, {})
+    read = partial(_read_raw, inputs, {})
     agreed = references(plan, inputs.environments, read, inputs.neighbours is not None)
 
     def model_part(slug: str) -> _ModelPart:
@@ -344,26 +369,33 @@ def with_generations(
     exports = read_generation_exports(plan, [*needs], results, None)
     for name in exports.intact:
         store.load(results.export(needs[name].slug).generation, GenerationExport, "make export", sums)
-    for name, why in exports.absent.items():
-        notes.other.append(f"{name}{_UNEXPORTED} for generation. {why.problem} {why.hint}")
+    # An error of `export` begins with no path of these folders: its words stay.
+    absent = {
+        name: why.problem if isinstance(why, ExportError) else notes.named(why.problem)
+        for name, why in exports.absent.items()
+    }
+    for name, problem in absent.items():
+        notes.other.append(f"{name}{_UNEXPORTED} for generation. {problem} {exports.absent[name].hint}")
 
     def load(case_id: str, round_number: int) -> Generated | Failed | None:
         try:
-            record = store.load_generated(records.raw_file(case_id, round_number), sums)
+            with _file_named(notes.named):
+                record = store.load_generated(records.raw_file(case_id, round_number), sums)
         except MissingInputError:
             return None
         return store.passed_on_failure(record) if isinstance(record, Failed) else record
 
     def load_usage(case_id: str, round_number: int) -> Usage | None:
         try:
-            return store.load(records.usage_file(case_id, round_number), Usage, "make generate", sums)
+            with _file_named(notes.named):
+                return store.load(records.usage_file(case_id, round_number), Usage, "make generate", sums)
         except MissingInputError:
             return None
 
     source = GenerationSource(
         plan=plan,
         exports=exports.intact,
-        absent={name: why.problem for name, why in exports.absent.items()},
+        absent=absent,
         environments=environments,
         calibration=inputs.calibration,
         roof=inputs.roof,
@@ -461,11 +493,11 @@ def read_exports(
         except (FormatError, MissingInputError) as error:
             problems[planned.slug] = error
             if not files.failure.is_file():
-                notes.other.append(f"{error.problem} {error.hint}")
+                notes.note_file(error)
     unexplained = [error for slug, error in problems.items() if slug not in failed]
     if unexplained and not exports:
         raise unexplained[0]
-    return exports, {slug: error.problem for slug, error in problems.items()}
+    return exports, {slug: notes.named(error.problem) for slug, error in problems.items()}
 
 
 Record = TypeVar("Record", bound=BaseModel)
@@ -478,7 +510,7 @@ def _read(path: Path, kind: type[Record], made_by: str, notes: Notes, sums: dict
     try:
         return store.load(path, kind, made_by, sums)
     except FormatError as error:
-        notes.other.append(f"{error.problem} {error.hint}")
+        notes.note_file(error)
         return None
 
 
@@ -499,7 +531,9 @@ def read_environments(results: Results, notes: Notes, sums: dict[Path, str]) -> 
     records = {path: _read(path, Environment, "make run", notes, sums) for path in paths}
     known = {path: environment for path, environment in records.items() if environment is not None}
     changed = [path for path, environment in known.items() if environment_id(environment) != path.stem]
-    notes.other += [f"{path} was changed: its name is the hash of another environment." for path in changed]
+    notes.other += [
+        notes.named(f"{path} was changed: its name is the hash of another environment.") for path in changed
+    ]
     return {path.stem: environment for path, environment in known.items() if path not in changed}
 
 
@@ -532,7 +566,8 @@ def _read_by_case(
         if record is None:
             continue
         if record.case_id != case_id:
-            notes.other.append(f"{path} is of the case {record.case_id}: it was moved or copied. It was left out.")
+            moved = f"{path} is of the case {record.case_id}: it was moved or copied. It was left out."
+            notes.other.append(notes.named(moved))
         elif record.settings_id == settings_id:
             records[case_id] = record
     return records
@@ -561,8 +596,8 @@ def load_rows(
         files, comparable = results.load(load.load_id), _same_machine_check(environments)
         export = exports.get(load.slug)
         foreign = foreign_file_check(load, export, engines.get(load.slug, ()), results.export(load.slug), sums)
-        state = read_load_state(load, files, plan.settings_id, comparable, sums, foreign)
-        notes.other += state.notes
+        state = read_load_state(load, files, plan.settings_id, comparable, sums, _named_check(foreign, notes.named))
+        notes.other += map(notes.named, state.notes)
         failure = _read(files.failure, LoadFailure, "make load", notes, sums)
         energy = _read(files.energy, LoadEnergy, "make load", notes, sums)
         asked = (plan.settings_id, replication_digest(load))
@@ -571,6 +606,13 @@ def load_rows(
         criteria, evidence = checks_for(plan, load, export, calibration), load_evidence(state, failure, energy)
         rows.append(load_row(load, kinds[load.slug], criteria, evidence))
     return tuple(rows)
+
+
+def _named_check(foreign: ForeignFileCheck | None, named: Callable[[str], str]) -> ForeignFileCheck | None:
+    """The check, whose reason names an unreadable file as a summary does."""
+    if foreign is None:
+        return None
+    return lambda service: None if (why := foreign(service)) is None else named(why)
 
 
 def _same_machine_check(environments: Mapping[str, Environment]) -> Callable[[LoadBase], bool]:

@@ -99,7 +99,8 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--list-file", type=Path, metavar="PATH", help="with --only-list: also write the names as JSON")
     cli.add_models(parser)
     parser.add_argument("--engines", nargs="+", metavar="NAME", help="only these, by the names that --only-list prints")
-    parser.add_argument("--engine-jobs", type=int, default=1, metavar="N", help="engines to build at the same time (1)")
+    jobs = "engines to build at the same time (1); no gain was measured for convolutional networks"
+    parser.add_argument("--engine-jobs", type=int, default=1, metavar="N", help=jobs)
     cli.add_interpreters(parser)
     cli.add_folders(parser)
     options = parser.parse_args(arguments)

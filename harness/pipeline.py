@@ -158,7 +158,8 @@ VARIABLES: tuple[Variable, ...] = (
         "ENGINE_JOBS",
         "--engine-jobs",
         ("export", "build_engine"),
-        "TensorRT engines to build at the same time (1); above 1 also beside exports",
+        "TensorRT engines to build at the same time (1); above 1 also beside exports; no gain was measured for "
+        "convolutional networks",
     ),
     Variable("CARDS", "--cards", ("spread",), "GPUs to measure on at the same time: all, or as 0,1,2,3"),
     Variable(

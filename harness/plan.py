@@ -53,7 +53,7 @@ from harness.planning.config import (
     read_config,
 )
 from harness.planning.exports import known_exports
-from harness.planning.load_cases import load_time_in_words
+from harness.planning.load_cases import NO_SAMPLES, load_time_in_words
 from harness.planning.matrix import make_plan
 from harness.planning.overrides import LoadOverrides, Overrides, apply_overrides, left_out
 from harness.planning.run_time import (
@@ -179,10 +179,10 @@ def _require_a_case(plan: Plan) -> None:
     every = [case.skip_reason for cases in (plan.cases, plan.generations, plan.loads) for case in cases]
     reasons = dict.fromkeys(reason for reason in every if reason is not None)
     if None not in every:
-        raise UnavailableError(
-            f"Nothing can be measured, every case is skipped: {'; '.join(reasons)}.",
-            "Choose another backend, precision, boundary, mode or batch size.",
-        )
+        hint = "Choose another backend, precision, boundary, mode or batch size."
+        if NO_SAMPLES in reasons:
+            hint = "Export that file again with a dynamic batch axis, or with the batch size to measure."
+        raise UnavailableError(f"Nothing can be measured, every case is skipped: {'; '.join(reasons)}.", hint)
 
 
 def _left_out_lines(blocks: Sequence[str], config: Config, plan: Plan) -> list[str]:

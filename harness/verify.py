@@ -19,7 +19,7 @@ from harness.core import archive, cli, packed, store
 from harness.core.archive import ASK_AGAIN
 from harness.core.errors import MalformedFileError, MissingInputError, UsageError
 from harness.core.layout import BUNDLE_MANIFEST, Results
-from harness.core.schemas import Bundle, PackedSummary
+from harness.core.schemas import Bundle, PackedSummary, Summary
 from harness.core.seal import unsealed
 from harness.core.text import PACKED_ELSEWHERE
 
@@ -85,10 +85,24 @@ def check_sums(bundle: Path, manifest: Bundle, files: Mapping[str, bytes]) -> No
 
 
 def _check_seals(bundle: Path, files: Mapping[str, bytes]) -> None:
-    """Raise MalformedFileError naming a record that has changed since it was sealed, before it was packed."""
-    for name, content in sorted(files.items()):
-        if name.endswith(".json") and unsealed(content).broken:
+    """Raise MalformedFileError naming a record that has changed since it was sealed, before it was packed.
+
+    A record that the summary left out with a note is no reason: a new summary has to have the same note.
+    """
+    broken = [name for name, content in sorted(files.items()) if name.endswith(".json") and unsealed(content).broken]
+    notes = _notes(bundle, files) if broken else ""
+    for name in broken:
+        if f" {name.removeprefix(f'{_INSIDE.root}/')} " not in notes:
             raise MalformedFileError(f"{bundle} is refused: {name} does not match its seal.", ASK_AGAIN)
+
+
+def _notes(bundle: Path, files: Mapping[str, bytes]) -> str:
+    """The notes of the summary, with a space before and after each; empty without a summary."""
+    name = str(_INSIDE.summary)
+    if name not in files:
+        return ""
+    kind = PackedSummary if store.is_packed(files[name]) else Summary
+    return f" {' '.join(store.parse(bundle / name, files[name], kind, 'make bundle').notes)} "
 
 
 def check_derived(bundle: Path, manifest: Bundle, packed: Mapping[str, bytes], made: Mapping[str, bytes]) -> None:

@@ -22,7 +22,7 @@ from harness.aggregation.row import (
     with_figures,
 )
 from harness.aggregation.usage import timed_usage
-from harness.core.errors import FormatError, StorageError
+from harness.core.errors import FormatError, InferometerError, StorageError
 from harness.core.schemas import (
     Case,
     CpuRoof,
@@ -53,8 +53,12 @@ MAX_NAMED = 20
 
 @dataclass
 class Notes:
-    """Omissions and their reasons: records with the same reason count together, damaged files are named."""
+    """Omissions and their reasons: records with the same reason count together, damaged files are named.
 
+    named: the problem with a file, which begins with its path → the same with the file's name in a summary.
+    """
+
+    named: Callable[[str], str] = str
     other: list[str] = field(default_factory=list)
     damaged: list[str] = field(default_factory=list)
     reasons: dict[str, list[str]] = field(default_factory=dict)
@@ -67,6 +71,10 @@ class Notes:
         for present, added in ((self.reasons, later.reasons), (self.unwatched, later.unwatched)):
             for reason, names in added.items():
                 present.setdefault(reason, []).extend(names)
+
+    def note_file(self, error: InferometerError) -> None:
+        """Remember one file that exists and cannot be used."""
+        self.other.append(f"{self.named(error.problem)} {error.hint}")
 
     def leave_out(self, case_id: str, round_number: int, reason: str) -> None:
         """Remember one record that exists and must not be used."""

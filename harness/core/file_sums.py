@@ -32,14 +32,30 @@ def inputs_of(sums: Mapping[Path, str], results: Results, models: Models) -> dic
 
     A file whose name no stage of Inferometer would choose is left out: no record could name it.
     """
-    # Either folder may lie in the other: a file belongs to the inner folder.
-    roots = sorted([(results.root, ""), (models.root, MODELS)], key=lambda root: -len(root[0].parts))
+    # Files of models first, then by name: not in the order of the folders' own names, which another machine chooses.
+    placed: list[tuple[bool, Path, str]] = []
+    for path, digest in sums.items():
+        root, prefix = next(root for root in _roots(results, models) if path.is_relative_to(root[0]))
+        placed.append((prefix != MODELS, path.relative_to(root), digest))
     digests = {}
-    for path, digest in sorted(sums.items()):
-        root, prefix = next(root for root in roots if path.is_relative_to(root[0]))
+    for in_results, path, digest in sorted(placed):
         with suppress(ValueError):
-            digests[relative_name(f"{prefix}{path.relative_to(root).as_posix()}")] = digest
+            digests[relative_name(f"{'' if in_results else MODELS}{path.as_posix()}")] = digest
     return digests
+
+
+def problem_inside(problem: str, results: Results, models: Models) -> str:
+    """The problem with a file, which begins with its path, with the name that Summary.inputs has: wherever the folders
+    are, and however the user typed them, a summary has the same words."""
+    for root, prefix in _roots(results, models):
+        if problem.startswith(f"{root}/"):
+            return prefix + problem.removeprefix(f"{root}/")
+    return problem
+
+
+def _roots(results: Results, models: Models) -> list[tuple[Path, str]]:
+    """(folder, prefix of its files). Either may be in the other: a file belongs to the inner one, which is first."""
+    return sorted([(results.root, ""), (models.root, MODELS)], key=lambda root: -len(root[0].parts))
 
 
 def load_summary(path: Path, made_by: str = "make aggregate") -> Summary:

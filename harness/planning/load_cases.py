@@ -83,9 +83,12 @@ def load_cases(
     return tuple(loads.values())
 
 
-def fixed_to(batch: int) -> str:
-    """The reason of cases and loads of another batch size."""
-    return f"the file is fixed to batch size {batch}"
+NO_SAMPLES = "the file is fixed to batch size 0, which has no samples to measure"
+
+
+def fixed_to(batch: int, remedy: str) -> str:
+    """The reason of cases and loads of another batch size. remedy: what can be done with this one."""
+    return f"the file is fixed to batch size {batch}: {remedy}" if batch else NO_SAMPLES
 
 
 def _with_fixed_batch(load: LoadCase, fixed: int | None) -> LoadCase:
@@ -99,7 +102,7 @@ def _with_fixed_batch(load: LoadCase, fixed: int | None) -> LoadCase:
         remedy = f"MAX_BATCH={fixed}"
     else:
         remedy = f"SCENARIOS=offline MAX_BATCH={fixed}"
-    return load.model_copy(update={"skip_reason": f"{fixed_to(fixed)}: {remedy} serves it"})
+    return load.model_copy(update={"skip_reason": fixed_to(fixed, f"{remedy} serves it")})
 
 
 def _refuse_joining(block: ScenarioBlock, where: str) -> None:

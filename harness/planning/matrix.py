@@ -286,7 +286,7 @@ def _backend_cases(
         skip = skip or reason_to_skip_mode(backend, table, info, device, boundary, mode)
         for batch_size, length, setting in product(block.batch_sizes, lengths, settings):
             setting_in_id = table.setting_in_id(device, setting)
-            other_size = None if fixed in (None, batch_size) else f"{fixed_to(fixed)}: BATCHES={fixed} measures it"
+            other_size = None if fixed in (None, batch_size) else fixed_to(fixed, f"BATCHES={fixed} measures it")
             yield Case(
                 case_id=case_id(
                     info.slug, backend, device, precision, batch_size, length, boundary, mode, setting_in_id

@@ -294,7 +294,7 @@ def _not_measured(
     if point.rate_per_s and not _is_schedule(record.scheduled_ns, replication_schedule(load, point, record.seed)):
         return "its schedule is not that of its seed and rate"
     first = times.setdefault(hash((record.start_ns, record.done_ns)), path)
-    return None if first == path else f"its times are those of {first}: it was copied"
+    return None if first == path else f"its times are those of {first.parent.name}/{first.name}: it was copied"
 
 
 def _is_schedule(instants: Sequence[int], drawn: Sequence[int]) -> bool:

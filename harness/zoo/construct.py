@@ -137,6 +137,15 @@ def frozen_module(module: nn.Module) -> nn.Module:
     return module.float().eval()
 
 
+_WORDS = {torch.float16: "fp16", torch.bfloat16: "bf16", torch.float64: "fp64"}
+
+
+def converted_types(module: nn.Module) -> tuple[str, ...]:
+    """The element types of a module's weights that frozen_module makes fp32, as `fp16`; empty where all are fp32."""
+    types = {value.dtype for value in (*module.parameters(), *module.buffers()) if value.is_floating_point()}
+    return tuple(sorted(_WORDS.get(kind, str(kind).removeprefix("torch.")) for kind in types - {torch.float32}))
+
+
 def is_torchscript(module: nn.Module) -> bool:
     """Whether the interpreter of TorchScript runs it: a ScriptModule, or one whose weights are all in ScriptModules."""
     if isinstance(module, torch.jit.ScriptModule):

@@ -253,6 +253,7 @@ def export_model(
         parameters=None if loaded.module is None else sum(p.numel() for p in loaded.module.parameters()),
         inputs=tensor_specs([t.inputs for t in trials], loaded.input_names, loaded.fixed_batch, loaded.input_axes),
         outputs=tensor_specs([t.outputs for t in trials], loaded.output_names, loaded.fixed_batch, loaded.batch_axes),
+        converted=loaded.converted,
         written_inputs=loaded.written_inputs,
         nested_outputs=loaded.nested_outputs,
         module=module,
@@ -292,6 +293,11 @@ def load_model(job: ExportJob) -> Loaded:
         raise UsageError(
             f"The plan asks for sequence length {longest} of {planned.name}; {why} {min(given)}.",
             f"Ask for at most {min(given)}: `make bench SEQ_LENGTHS={min(given)}`.",
+        )
+    if loaded.fixed_batch == 0:
+        raise UsageError(
+            f"{planned.name} is fixed to batch size 0, which has no samples to measure.",
+            "Export it again with a dynamic batch axis, or with the batch size to measure.",
         )
     if loaded.fixed_batch is not None and loaded.fixed_batch not in job.batch_sizes:
         raise UsageError(

@@ -68,6 +68,7 @@ class Loaded:
     batch_axes: batch axis of each output, where it is not the first (harness/zoo/reference.py); None where all samples
         share the output.
     quantised: how a user's ONNX file is quantised already; None where it is not.
+    converted: element types of the weights of a user's module that were made fp32, as `fp16`.
     nested_outputs: whether the module returns anything but a tensor or a tuple of tensors.
     written_inputs: inputs that the module changes in place; every call gets copies of them.
     heads, hidden_size: of a transformer's attention, as its configuration has them; None for other models.
@@ -97,6 +98,7 @@ class Loaded:
     usual_batch: int | None = None
     batch_axes: Mapping[str, int | None] = field(default_factory=dict)
     quantised: Quantisation | None = None
+    converted: tuple[str, ...] = ()
     nested_outputs: bool = False
     written_inputs: tuple[str, ...] = ()
     heads: int | None = None

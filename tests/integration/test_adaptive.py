@@ -12,7 +12,7 @@ NOOP = {"backends": ["noop"]}
 
 
 def test_a_case_gets_rounds_until_the_limit_and_says_why_it_stopped(folder: Folder) -> None:
-    config = str(folder.configure(NOOP, rounds=1, window_s=0.05, max_s=0.5, block_s=0.1, min_samples=1_000_000))
+    config = str(folder.configure(NOOP, rounds=1, window_s=0.05, max_s=0.5, block_s=0.1, target_ci=1e-9))
     assert folder("plan", "--config", config, "--target-interval", "0.0001%", "--max-rounds", "4").returncode == 0
     assert folder("run").returncode == 0
     summary = folder.summary()

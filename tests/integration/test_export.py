@@ -207,9 +207,11 @@ def test_failures_name_model_and_way_out_and_lose_nothing(tmp_path: Path) -> Non
 def test_several_failures_have_two_lines_each_and_a_summary(tmp_path: Path) -> None:
     (tmp_path / "own_models.py").write_text(OWN_MODULE)
     write_own_onnx(tmp_path / "fixed.onnx", 2)
+    write_own_onnx(tmp_path / "empty.onnx", 0)
     fixed = planned("onnx:fixed.onnx", "own")
     models = [
         fixed,
+        planned("onnx:empty.onnx", "own"),
         planned("onnx:absent.onnx", "own"),
         planned("module:own_models:nothing", "own"),
         planned("module:own_models:raising", "own"),
@@ -221,9 +223,11 @@ def test_several_failures_have_two_lines_each_and_a_summary(tmp_path: Path) -> N
     write_plan(tmp_path / "results", models, [case(fixed, 1), case(fixed, 4)])
     done = run_export(tmp_path)
     assert done.returncode == 8
-    assert [line[:7] for line in done.stderr.splitlines()] == ["Error: ", "Hint:  "] * 9
+    assert [line[:7] for line in done.stderr.splitlines()] == ["Error: ", "Hint:  "] * 10
     for shown in (
-        "8 of 8 models were not exported",
+        "9 of 9 models were not exported",
+        "onnx:empty.onnx is fixed to batch size 0, which has no samples to measure.",
+        "Export it again with a dynamic batch axis, or with the batch size to measure.",
         "fixed to batch size 2; the plan asks for [1, 4]",
         "no file absent.onnx",
         "returned str",

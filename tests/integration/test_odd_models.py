@@ -37,6 +37,19 @@ def bench(folder: Folder, *names: str, backends: tuple[str, ...] = ("torch-eager
     return {short[row.case_id] if len(backends) == 1 else f"{short[row.case_id]} {row.backend}": row for row in rows}
 
 
+def test_weights_that_were_made_fp32_are_reported_by_export_and_report(own: Folder) -> None:
+    said = "The module's fp16 and fp64 weights were converted to fp32, for the export and the reference."
+    own.plan(ONE, models=[f"{ODD}mixed", f"{ODD}plain"])
+    exported = own("export")
+    assert exported.returncode == 0, exported.stderr
+    assert [line for line in exported.stdout.splitlines() if "converted" in line] == [f"{ODD}mixed: {said}"]
+    for stage in ("run", "aggregate", "report"):
+        done = own(stage, *(["--no-charts"] if stage == "report" else []))
+        assert done.returncode == 0, done.stderr
+    assert own.results.report_details.read_text().count(said) == 1
+    assert said.replace("'", "&#x27;") in own.results.report_page.read_text().replace("&#39;", "&#x27;")
+
+
 FAULTS = {
     "crashing": "crashed with signal 11",
     "leaving": "ended its own process with exit code 0",

@@ -67,7 +67,7 @@ def said_of(tmp_path: Path, text: str) -> str:
         (f"{SMALL}measurement: {{max_s: 1e400}}\n", "measurement.max_s"),
         (f"{SMALL}measurement: {{timeout_s: 1.0e+300}}\n", "less than or equal to 2592000"),
         (f"{SMALL}measurement: {{seed: -1}}\n", "greater than or equal to 0"),
-        (f"{SMALL}measurement: {{rounds: 5, max_rounds: 2}}\n", "max_rounds: 2 is below measurement.rounds"),
+        (f"{SMALL}measurement: {{rounds: 5, max_rounds: 2}}\n", "measurement.rounds: 5 is above max_rounds (2)"),
         ("models: [resnet18]\nmatrix: [{backends: [noop], batch_sizes: [999999999999]}]\n", "batch_sizes"),
         ('models: ["resnet18\\e[2J"]\nmatrix: [{backends: [noop]}]\n', "control characters"),
         (f"{SMALL}trust_remote_code: true\n", "Unknown key `trust_remote_code`"),

@@ -17,7 +17,7 @@ from harness import aggregate, bundle, report, share, verify
 from harness.core import archive, store
 from harness.core.errors import MalformedFileError, MissingInputError, UsageError
 from harness.core.layout import BUNDLE_MANIFEST, Models, Results
-from harness.core.schemas import Bundle, Plan
+from harness.core.schemas import Bundle, Plan, Summary
 from harness.core.seal import sealed, unsealed
 from tests.fixtures.forked import run_command_forked
 from tests.synthetic_results import ENVIRONMENT_ID, MINILM, Synthetic, export_record, failed, matrix, named
@@ -181,6 +181,59 @@ def test_a_failed_record_is_the_same_from_every_folder_and_home(
     monkeypatch.setenv("HOME", str(nets))
     report.stage([*run.folders[:2], "--no-charts"])
     run.verify()
+
+
+DAMAGED: dict[str, Callable[[Run], Path]] = {
+    "a record": lambda run: sorted(run.results.raw.glob("*/1.json"))[0],
+    "a monitor's record": lambda run: sorted(run.results.raw.glob("*/1.usage.json"))[0],
+    "an environment": lambda run: run.results.environment("0123456789ab"),
+    "limits": lambda run: run.results.roof,
+    "energy": lambda run: run.results.energy_file(store.load(run.results.plan, Plan, "test").cases[0].case_id),
+    "an engine": lambda run: run.models.folder(MINILM.name).engine_record("fp16"),
+}
+TYPED = {
+    "absolute": None,
+    "relative": ("../models", "../results", "../models"),
+    "here": ("../models", "../results", "."),
+}
+"""The working folder, from the results folder, and the two folders as the user types them there."""
+
+
+@pytest.mark.usefixtures("forked")
+@pytest.mark.parametrize("damage", ["cut", "changed"])
+@pytest.mark.parametrize("typed", TYPED)
+@pytest.mark.parametrize("what", DAMAGED)
+def test_a_bundle_with_a_damaged_record_verifies_however_its_folders_were_typed(
+    what: str, typed: str, damage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = Run(tmp_path)
+    path = DAMAGED[what](run)
+    if not path.is_file():
+        store.save(path, export_record(MINILM))
+    content = path.read_bytes()
+    last = content.rindex(b"1")  # of the seal, or of the record below it
+    path.write_bytes(content[:-30] if damage == "cut" else content[:last] + b"2" + content[last + 1 :])
+    if (folders := TYPED[typed]) is not None:
+        monkeypatch.chdir(run.results.root / folders[0])
+        run.folders = ["--results", folders[1], "--models-dir", folders[2]]
+    run.make()
+    notes = " ".join(store.load(run.results.summary, Summary, "test").notes)
+    name = path.relative_to(tmp_path).as_posix()
+    assert f"{name.removeprefix('results/')} " in f" {notes} "
+    assert "../" not in notes
+    assert str(tmp_path) not in notes
+    assert name in run.pack()
+    run.verify()
+
+
+def test_a_changed_record_that_no_note_names_is_refused(tmp_path: Path) -> None:
+    """Damage after `aggregate`: the summary was computed from the whole record."""
+    run = Run(tmp_path)
+    files = run.pack()
+    name = next(name for name in files if name.endswith(".usage.json"))
+    at = files[name].index(b'"seal"') - 20
+    run.replace(listed({**files, name: files[name][:at] + b" " + files[name][at:]}))
+    assert f"{name} does not match its seal" in run.refusal()
 
 
 def test_the_manifest_says_which_code_and_which_command(tmp_path: Path) -> None:

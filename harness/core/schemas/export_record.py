@@ -224,6 +224,8 @@ class ExportRecord(Record):
     classifier: bool
     """True where output 0 is (batch, classes) logits, so that top-1 has a meaning."""
     parameters: int | None
+    converted: tuple[str, ...] = ()
+    """Element types of weights of a user's module that the export made fp32, as `fp16`; empty in older records."""
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
     written_inputs: tuple[str, ...] = ()
@@ -252,6 +254,14 @@ class ExportRecord(Record):
         """One hash of all sources; None without sources."""
         lines = "\n".join(f"{name} {digest}" for name, digest in sorted(self.sources.items()))
         return hashlib.sha256(lines.encode()).hexdigest() if lines else None
+
+    @property
+    def conversion(self) -> str | None:
+        """What the export did to the weights of a user's module, as a sentence; None where they were fp32."""
+        if not self.converted:
+            return None
+        kinds = " and ".join(self.converted)
+        return f"The module's {kinds} weights were converted to fp32, for the export and the reference."
 
     @property
     def why_uncounted(self) -> str | None:

@@ -20,7 +20,7 @@ from harness.reporting.load_groups import (
     workers_text,
 )
 from harness.reporting.prose.conditions import library_versions, machine_text, padded_inputs
-from harness.reporting.prose.quantisation import quantisation_notes
+from harness.reporting.prose.weights import weight_notes
 from harness.reporting.table import DocumentBlock, Table, titled_blocks
 from harness.reporting.tables.load_tables import (
     cheapest_table,
@@ -116,7 +116,7 @@ def load_section(summary: Summary, images: Images) -> list[DocumentBlock]:
 
 def load_tables(summary: Summary, rows: Sequence[LoadRow], images: Sequence[str] = ()) -> list[DocumentBlock]:
     """The tables of one group, with images after the first."""
-    quantised = quantisation_notes(rows, summary.exports.get(rows[0].model), summary.engines)
+    weights = weight_notes(rows, summary.exports.get(rows[0].model), summary.engines)
     blocks: list[DocumentBlock | None] = [
         f"Conditions: {load_conditions(summary, rows)}",
         cheapest_table(rows),
@@ -125,7 +125,7 @@ def load_tables(summary: Summary, rows: Sequence[LoadRow], images: Sequence[str]
         parts_table(rows),
         client_table(rows),
         guards_table(rows),
-        *map(escape, quantised),
+        *map(escape, weights),
         _list_text(_notes(rows)),
     ]
     return [block for block in blocks if block]

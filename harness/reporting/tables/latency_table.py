@@ -15,7 +15,7 @@ from harness.reporting import ranking
 from harness.reporting.csv_identity import Line, case_line, has_figures
 from harness.reporting.figures import ANSWERS, CSV_UNITS, DEVICE, LEAST_SAMPLES, MEMORY, SPEED, Figure, columns
 from harness.reporting.prose import boundaries
-from harness.reporting.prose.quantisation import quantisation_notes
+from harness.reporting.prose.weights import weight_notes
 from harness.reporting.ranking import USUAL
 from harness.reporting.table import Column, Table, case_columns, figure_column, word_column
 from harness.reporting.tables.cold_start_table import Engines, engine_of
@@ -42,7 +42,7 @@ def latency_table(
 
 def table_notes(rows: Sequence[Row], export: ExportRecord | None, engines: Engines) -> list[str]:
     """Paragraphs below a latency table."""
-    return [*doubt_notes(rows), *quantisation_notes(rows, export, engines)]
+    return [*doubt_notes(rows), *weight_notes(rows, export, engines)]
 
 
 def doubt_notes(rows: Sequence[Row]) -> list[str]:

@@ -19,7 +19,7 @@ from harness.core.errors import ConfigError, reason
 from harness.core.process_state import stay_here, variable_set
 from harness.zoo import ModelInfo
 from harness.zoo.batch_axes import Axes, axes_of_examples, sample_count, sample_first
-from harness.zoo.construct import frozen_module, seed_everything
+from harness.zoo.construct import converted_types, frozen_module, seed_everything
 from harness.zoo.families.arguments import from_tensors
 from harness.zoo.input_files import Arrays
 from harness.zoo.inputs.own import rotating_samples
@@ -69,8 +69,10 @@ def load_module(
     axes = input_axes or {}
     given = [example.clone() for example in examples]
     before = _compilations()
+    stored = _storable(info, initialised_module(module, examples))
+    converted = converted_types(stored)
     with torch.inference_mode():
-        answer = call_module(frozen_module(_storable(info, initialised_module(module, examples))), given)
+        answer = call_module(frozen_module(stored), given)
     if _compilations() > before:
         raise ConfigError(
             f"{info.name} compiles itself when it is called.",
@@ -101,6 +103,7 @@ def load_module(
         classifier=False,
         input_names=names,
         output_names=output_names(answer, {*names, *module.state_dict()}),
+        converted=converted,
         nested_outputs=not is_plain_answer(answer),
         make_inputs=make_inputs,
         input_axes=axes,

@@ -184,8 +184,17 @@ def check_different(name: str, arrays: Arrays) -> None:
     samples, different = len(next(iter(arrays.values()))), len(_different(arrays))
     if different >= min(samples, MIN_SAMPLES):
         return
+    if not any(values.size for values in arrays.values()):
+        raise ExportError(
+            f"The inputs of {name} have no values: an axis of each is 0.",
+            "Export it again with these axes dynamic, or with the extents to measure.",
+        )
     hint = f"Give {MIN_SAMPLES} different samples or more: as example inputs, or as INPUTS=<file>.npz."
-    empty = [key for key, values in arrays.items() if values.dtype.kind == "f" and not np.isfinite(values).any()]
+    empty = [
+        key
+        for key, values in arrays.items()
+        if values.dtype.kind == "f" and values.size and not np.isfinite(values).any()
+    ]
     if empty:
         raise ExportError(f"Input `{empty[0]}` of {name} has no finite value: it is NaN or infinite throughout.", hint)
     raise ExportError(f"Only {different} of {samples} inputs of {name} differ, and {MIN_SAMPLES} have to.", hint)

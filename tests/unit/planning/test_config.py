@@ -171,6 +171,40 @@ def test_a_value_where_a_list_belongs_shows_the_list() -> None:
     assert refused(models="resnet18").hint == "Write a list: `[resnet18]`."
 
 
+@pytest.mark.parametrize(
+    ("measurement", "problem", "key"),
+    [
+        ({"min_samples": 64, "max_samples": 50}, "min_samples: 64 is above max_samples (50)", "max_samples"),
+        ({"min_samples": 30_000}, "min_samples: 30000 is above max_samples (20000)", "max_samples"),
+        ({"max_samples": 99}, "min_samples: 100 is above max_samples (99)", "max_samples"),
+        ({"warmup_min_s": 2, "warmup_max_s": 1.5}, "warmup_min_s: 2 is above warmup_max_s (1.5)", "warmup_max_s"),
+        ({"warmup_max_s": 0.1}, "warmup_min_s: 0.2 is above warmup_max_s (0.1)", "warmup_min_s"),
+        ({"min_s": 31}, "min_s: 31 is above warmup_max_s and max_s together (30)", "max_s"),
+        ({"rounds": 5, "max_rounds": 4}, "rounds: 5 is above max_rounds (4)", "max_rounds"),
+    ],
+)
+def test_a_lower_limit_above_its_upper_limit_is_refused_with_both(
+    measurement: dict[str, Any], problem: str, key: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_config({**SMALL, "measurement": measurement}, "c.yaml")
+    assert caught.value.problem == f"c.yaml: measurement.{problem}."
+    assert f"`{key}`" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    "measurement",
+    [
+        {"min_samples": 50, "max_samples": 50},
+        {"warmup_min_s": 0.1, "warmup_max_s": 0.1},
+        {"max_s": 0.2, "warmup_max_s": 0.2},  # below the default of min_s: measured, and said to be short
+        {"rounds": 5, "max_rounds": 5},
+    ],
+)
+def test_limits_that_can_both_hold_are_accepted(measurement: dict[str, Any]) -> None:
+    assert parse_config({**SMALL, "measurement": measurement}, "c.yaml").measurement
+
+
 @pytest.mark.parametrize("key", ["models", "matrix"])
 def test_a_required_key_is_missed_by_name(key: str) -> None:
     with pytest.raises(ConfigError, match=rf"my\.yaml: {key}: "):

@@ -305,7 +305,7 @@ def test_every_configuration_that_we_ship_plans(path: Path) -> None:
 
 @given(rounds=st.integers(1, 100), maximum=st.floats(0.1, 100), warm=st.floats(0, 100), low=st.floats(0, 1))
 def test_the_estimate_is_ordered_and_grows_with_rounds(rounds: int, maximum: float, warm: float, low: float) -> None:
-    settings = {"max_s": maximum, "warmup_max_s": warm, "warmup_min_s": low}
+    settings = {"max_s": maximum, "warmup_max_s": warm, "warmup_min_s": min(low, warm)}
     block = {"backends": ["noop", "torch-compile"]}
     once = estimate_s(plan(block, measurement={**settings, "rounds": 1}))
     many = estimate_s(plan(block, measurement={**settings, "rounds": rounds}))

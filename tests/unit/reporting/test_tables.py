@@ -63,6 +63,13 @@ def test_int8_rows_say_how_their_files_were_quantised(summary: Summary, rows: RO
     assert "int8 in" not in table_text(latency_table([row], export))
 
 
+def test_a_module_that_was_made_fp32_is_reported_below_its_rows(summary: Summary, rows: ROWS) -> None:
+    export = summary.exports[rows[NAME].model].model_copy(update={"converted": ("bf16",)})
+    said = "The module's bf16 weights were converted to fp32, for the export and the reference."
+    assert latency.table_notes([rows[NAME]], export, {}) == [said]
+    assert latency.table_notes([rows[NAME].model_copy(update={"artifacts": {}})], export, {}) == []
+
+
 @pytest.mark.parametrize("model", MODELS)
 def test_cold_table(summary: Summary, rows: ROWS, golden: Golden, model: str) -> None:
     text = table_text(cold_table(rows_of(summary, model), rows, summary.exports[model]))

@@ -9,6 +9,7 @@ import pytest
 onnx = pytest.importorskip("onnx")
 
 from harness import plan  # noqa: E402
+from harness.core.errors import UnavailableError  # noqa: E402
 from harness.planning.config import parse_config  # noqa: E402
 from harness.planning.matrix import make_plan  # noqa: E402
 from harness.zoo.file_graph import fixed_batch_of, graph_of  # noqa: E402
@@ -37,6 +38,19 @@ def test_cases_of_another_batch_size_are_skipped() -> None:
     cases = make_plan(config, "x.yaml", "", fixed={"onnx:one.onnx": 1}).cases
     why = {case.batch_size: case.skip_reason for case in cases}
     assert why == {1: None, 8: "the file is fixed to batch size 1: BATCHES=1 measures it"}
+
+
+@pytest.mark.parametrize("load", [False, True])
+def test_a_file_of_no_samples_gets_a_hint_that_is_about_the_file(tmp_path: Path, load: bool) -> None:
+    """BATCHES=0 is refused as well."""
+    path = files.empty_batch(tmp_path / "none.onnx")
+    assert fixed_batch_of(graph_of(path)) == 0
+    options = ["--load", "--scenarios", "single-stream"] if load else []
+    with pytest.raises(UnavailableError) as caught:
+        plan.stage(["--config", "smoke", "--models", str(path), "--results", str(tmp_path / "results"), *options])
+    assert "fixed to batch size 0, which has no samples to measure" in caught.value.problem
+    assert "BATCH" not in caught.value.problem + caught.value.hint
+    assert "Export that file again with a dynamic batch axis" in caught.value.hint
 
 
 @pytest.mark.parametrize(

@@ -351,6 +351,7 @@ def test_variations_of_padded_texts_keep_their_padding() -> None:
             np.full((9, 4), -np.inf, np.float32),
             "Input `x` of net has no finite value: it is NaN or infinite throughout.",
         ),
+        (np.zeros((8, 0), np.float32), "The inputs of net have no values: an axis of each is 0."),
         (np.full((1, 4), 7, np.int64), "Only 1 of 16 inputs of net differ, and 8 have to."),
         (np.full((1, 4), 0.5, np.float32), None),
     ],

@@ -1,4 +1,4 @@
-"""How the files of int8 rows were quantised, in words (pure)."""
+"""How the weights of a model were changed before they were measured, in words (pure)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,13 @@ from harness.core.schemas import ExportRecord, LoadRow, Row
 from harness.reporting.tables.cold_start_table import Engines, engine_of
 
 
-def quantisation_notes(rows: Sequence[Row | LoadRow], export: ExportRecord | None, engines: Engines) -> list[str]:
+def weight_notes(rows: Sequence[Row | LoadRow], export: ExportRecord | None, engines: Engines) -> list[str]:
+    """The conversion of a user's module to fp32, and how the ONNX files of int8 rows were quantised."""
+    conversion = export.conversion if export and any(row.artifacts for row in rows) else None
+    return [*([conversion] if conversion else []), *_quantisation_notes(rows, export, engines)]
+
+
+def _quantisation_notes(rows: Sequence[Row | LoadRow], export: ExportRecord | None, engines: Engines) -> list[str]:
     """How the ONNX files of int8 rows were quantised, each way with its backends."""
     files = export.onnx_artifacts if export else ()
     ways = {file.path: file.quantisation or file.exporter for file in files}
