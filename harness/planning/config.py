@@ -472,22 +472,26 @@ def _refuse_unread(block: ScenarioBlock, where: str) -> None:
 
 
 def _refuse_contradictions(asked: Measurement, source: str) -> None:
-    """Raise ConfigError where a lower limit, as written or by default, is above its upper limit: one of the two would
-    end every process, and the other change nothing.
+    """Raise ConfigError where a lower limit that was written is above its upper limit, as written or by default: the upper
+    one would end every process, and the lower one change nothing.
 
-    `min_s` is refused only where it was written: a row whose other limits are shorter is measured, and says so.
+    A default gives way to an upper limit that was written, but not the default of `rounds`.
     """
     limits = [
         ("min_samples", "max_samples", asked.max_samples, "Raise `max_samples`, or lower `min_samples`."),
         ("warmup_min_s", "warmup_max_s", asked.warmup_max_s, "Raise `warmup_max_s`, or lower `warmup_min_s`."),
+        (
+            "min_s",
+            "warmup_max_s and max_s together",
+            asked.warmup_max_s + asked.max_s,
+            "Raise `max_s`, or lower `min_s`.",
+        ),
         ("rounds", "max_rounds", asked.max_rounds, "Raise `max_rounds`, lower `rounds`, or leave `max_rounds` out."),
     ]
-    if "min_s" in asked.model_fields_set:
-        longest = asked.warmup_max_s + asked.max_s
-        limits.append(("min_s", "warmup_max_s and max_s together", longest, "Raise `max_s`, or lower `min_s`."))
     for lower, upper, most, hint in limits:
         least = getattr(asked, lower)
-        if most is not None and least > most:
+        counts = lower == "rounds" or lower in asked.model_fields_set
+        if counts and most is not None and least > most:
             raise ConfigError(f"{source}: measurement.{lower}: {least:.12g} is above {upper} ({most:.12g}).", hint)
 
 

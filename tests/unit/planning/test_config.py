@@ -176,9 +176,9 @@ def test_a_value_where_a_list_belongs_shows_the_list() -> None:
     [
         ({"min_samples": 64, "max_samples": 50}, "min_samples: 64 is above max_samples (50)", "max_samples"),
         ({"min_samples": 30_000}, "min_samples: 30000 is above max_samples (20000)", "max_samples"),
-        ({"max_samples": 99}, "min_samples: 100 is above max_samples (99)", "max_samples"),
         ({"warmup_min_s": 2, "warmup_max_s": 1.5}, "warmup_min_s: 2 is above warmup_max_s (1.5)", "warmup_max_s"),
-        ({"warmup_max_s": 0.1}, "warmup_min_s: 0.2 is above warmup_max_s (0.1)", "warmup_min_s"),
+        ({"warmup_min_s": 21}, "warmup_min_s: 21 is above warmup_max_s (20)", "warmup_min_s"),
+        ({"max_rounds": 2}, "rounds: 3 is above max_rounds (2)", "rounds"),
         ({"min_s": 31}, "min_s: 31 is above warmup_max_s and max_s together (30)", "max_s"),
         ({"rounds": 5, "max_rounds": 4}, "rounds: 5 is above max_rounds (4)", "max_rounds"),
     ],
@@ -196,6 +196,8 @@ def test_a_lower_limit_above_its_upper_limit_is_refused_with_both(
     "measurement",
     [
         {"min_samples": 50, "max_samples": 50},
+        {"max_samples": 99},  # below the default of min_samples, which gives way
+        {"warmup_max_s": 0.1},
         {"warmup_min_s": 0.1, "warmup_max_s": 0.1},
         {"max_s": 0.2, "warmup_max_s": 0.2},  # below the default of min_s: measured, and said to be short
         {"rounds": 5, "max_rounds": 5},
