@@ -472,8 +472,8 @@ def _refuse_unread(block: ScenarioBlock, where: str) -> None:
 
 
 def _refuse_contradictions(asked: Measurement, source: str) -> None:
-    """Raise ConfigError where a lower limit that was written is above its upper limit, as written or by default: the upper
-    one would end every process, and the lower one change nothing.
+    """Raise ConfigError where a lower limit that was written is above its upper limit, as written or by default: the
+    upper one would end every process, and the lower one change nothing.
 
     A default gives way to an upper limit that was written, but not the default of `rounds`.
     """
