@@ -129,7 +129,13 @@ def _prepared(
     where, folders = ["--results", str(results.root)], ["--models-dir", str(models.root)]
     run = partial(run_stage, code=state.code)
     cli.say(f"{label}: {state.state.name}")
-    run("plan", "--config", str(config), "--rounds", str(options.rounds), *of_plan, *where, show=show)
+    try:
+        run("plan", "--config", str(config), "--rounds", str(options.rounds), *of_plan, *where, show=show)
+    except MissingInputError:
+        if other is None:
+            raise
+        # The other state does not have a model's files yet: `export` gives the reason, and the others are measured.
+        store.save(results.plan, other.plan)
     plan = store.load(results.plan, Plan, "make ab")
     if other is not None and plan.config != other.plan.config:
         # Both sides have the same configuration, under the name that the user gave it.

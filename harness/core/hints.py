@@ -95,7 +95,7 @@ def command_line(by: Front, arguments: Sequence[str]) -> str:
 def of_stage(stage: str, words: Sequence[str], by: Front) -> HintContext:
     """The context of a running stage: its own arguments override those that made the plan in its folder."""
     own = choices_in(words)
-    if stage in ("plan", "bench", "profile"):
+    if stage in ("plan", "bench", "profile", "ab"):
         return HintContext(by, own)
     path = Path(own.get("RESULTS", BY_NAME["RESULTS"].usual)) / "command.txt"
     try:

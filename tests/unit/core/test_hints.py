@@ -206,6 +206,8 @@ def test_a_stage_knows_how_its_folder_was_planned(tmp_path: Path) -> None:
     )
     assert of_stage("plan", words, "make") == HintContext("make", {"RESULTS": str(tmp_path)})
     assert choices_in(words) == {"RESULTS": str(tmp_path)}
+    # `ab` plans into a folder of its own: the plan beside it is another one.
+    assert of_stage("ab", ["--config", "c.yaml", "--against", "HEAD"], "make").planned["CONFIG"] == "c.yaml"
 
 
 def test_a_process_of_a_stage_leaves_its_texts_for_the_stage_to_complete() -> None:
