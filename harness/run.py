@@ -35,6 +35,11 @@ def stage(arguments: Sequence[str]) -> None:
     elapsed_s = 0.0 if options.began is None else max(0.0, unix_s() - options.began)
     others = parse_interpreters(options.python)
     results, models = Results(options.results), Models(options.models_dir)
+    if results.states.is_file():
+        raise UsageError(
+            f"{results.root} has two states that were measured in turn, and `run` measures one alone.",
+            "`make ab FORCE=1` measures both again; or name another folder: RESULTS=<folder>.",
+        )
     full_plan = store.load(results.plan, Plan, "make plan")
     if full_plan.generations and not full_plan.cases:
         raise UsageError(

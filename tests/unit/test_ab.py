@@ -35,7 +35,7 @@ def test_a_configuration_is_known_by_its_name_in_both_states(
     monkeypatch.setattr(ab, "run_stage", plan)
     monkeypatch.chdir(tmp_path)
     state = SimpleNamespace(code=None, state=SimpleNamespace(name="HEAD~1"))
-    options = Namespace(config=Path(name), rounds=6)
+    options = Namespace(config=Path(name), rounds=6, arguments=[])
     with pytest.raises(PlannedError):
         ab._prepared(
             "b",
@@ -65,7 +65,7 @@ def test_a_file_that_the_other_state_lacks_leaves_its_other_models_to_compare(
     monkeypatch.setattr(ab, "run_stage", run)
     (tmp_path / "c.yaml").touch()
     state = cast("Any", SimpleNamespace(code=None, state=SimpleNamespace(name="HEAD~1")))
-    options = Namespace(config=tmp_path / "c.yaml", rounds=6, force=False)
+    options = Namespace(config=tmp_path / "c.yaml", rounds=6, force=False, arguments=[])
     results, plan = Results(tmp_path), plan_of([], [])
     prepare = partial(ab._prepared, "b", state, results, Models(tmp_path), options=options, of_plan=[])
     with pytest.raises(MissingInputError):
