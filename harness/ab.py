@@ -20,7 +20,7 @@ from pathlib import Path
 
 from harness.comparison.paired import ENOUGH_ROUNDS
 from harness.comparison.verdicts import EQUIVALENCE
-from harness.core import cli, store
+from harness.core import cli, file_sums, hints, store
 from harness.core.errors import (
     CasesFailedError,
     ExportError,
@@ -34,6 +34,7 @@ from harness.core.host import gpu
 from harness.core.layout import Models, Results
 from harness.core.lock import exclusive
 from harness.core.schemas import Plan, States
+from harness.core.text import portable
 from harness.core.units import count
 from harness.pipeline import TEXTS, VARIABLES
 from harness.planning.block_settings import parse_interpreters
@@ -98,6 +99,7 @@ def _options(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     for name in OF_PLAN:
         parser.add_argument(f"--{name}", help=TEXTS[f"--{name}"])
     options = parser.parse_args(arguments)
+    options.arguments = [portable(word) for word in arguments]
     # `compare` reads them after all measurements: a mistake ends the stage before them.
     thresholds.parse_all(options.threshold)
     thresholds.parse_margins(options.equivalence, options.max_regression)
@@ -129,12 +131,14 @@ def _prepared(
     where, folders = ["--results", str(results.root)], ["--models-dir", str(models.root)]
     run = partial(run_stage, code=state.code)
     cli.say(f"{label}: {state.state.name}")
-    run("plan", "--config", str(config), "--rounds", str(options.rounds), *of_plan, *where, show=show)
-    plan = store.load(results.plan, Plan, "make ab")
-    if other is not None and plan.config != other.plan.config:
-        # Both sides have the same configuration, under the name that the user gave it.
-        plan = plan.model_copy(update={"config": other.plan.config})
-        store.save(results.plan, plan)
+    try:
+        run("plan", "--config", str(config), "--rounds", str(options.rounds), *of_plan, *where, show=show)
+    except MissingInputError:
+        if other is None:
+            raise
+        # The other state does not have a model's files yet: `export` gives the reason, and the others are measured.
+        store.save(results.plan, other.plan)
+    plan = _plan(results, other, options)
     if tuned := next((case for case in plan.cases if case.tuned), None):
         raise UsageError(
             f"{tuned.case_id} is tuned: an A/B run measures settings that are named.", "Name them: SETTINGS=default."
@@ -157,6 +161,20 @@ def _prepared(
     elif other.results.roof.is_file():
         shutil.copyfile(other.results.roof, results.roof)
     return InterleavedState(label, state, plan, models, results, read_exports(plan, results, models))
+
+
+def _plan(results: Results, other: InterleavedState | None, options: argparse.Namespace) -> Plan:
+    """The plan of a state, as it was just saved. other: the side that is already prepared."""
+    plan = store.load(results.plan, Plan, "make ab")
+    if other is None:
+        # Hints of its report name this command: `make run` would measure one state alone.
+        line = hints.command_line(hints.front(), options.arguments, "ab")
+        file_sums.save(results, "plan", {results.command: line.encode()})
+    elif plan.config != other.plan.config:
+        # Both sides have the same configuration, under the name that the user gave it.
+        plan = plan.model_copy(update={"config": other.plan.config})
+        store.save(results.plan, plan)
+    return plan
 
 
 def _require_own_modules(here_state: InterleavedState, against_state: InterleavedState) -> None:

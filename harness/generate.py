@@ -6,6 +6,7 @@ writes  results/generation/<case_id>/<round>.json, results/environments/<id>.jso
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Sequence
 
 from harness.core import cli, store
@@ -50,6 +51,7 @@ def stage(arguments: Sequence[str]) -> None:
         turns = generation_turns(plan.generations, plan.measurement.rounds, plan.measurement.seed)
         if options.force:
             remove_records(turns, records)
+            _forget_compiled(turns, exports, models)
         done = finished_generation_turns(plan, turns, exports.intact, records, frozenset(others))
         for note in done.notes:
             cli.warn(note)
@@ -79,7 +81,7 @@ def _split_off_unexported(
     refused: list[tuple[GenerationCase, InferometerError]] = []
     for turn in turns:
         case = turn[1]
-        reason = exports.reason_against(case)
+        reason = exports.reason_against(case) or _too_few_prompts(exports, case)
         if reason is None:
             measurable.append(turn)
             continue
@@ -88,6 +90,26 @@ def _split_off_unexported(
     for line in unmeasured_lines(refused):
         cli.warn(line)
     return measurable
+
+
+def _too_few_prompts(exports: GenerationExports, case: GenerationCase) -> UsageError | None:
+    """Why the prompts of a case cannot differ in every request; None where they can, or where it reads no prompts."""
+    export = exports.intact.get(case.model)
+    prompts = None if export is None else export.prompt_set(case.prompt_length, case.new_tokens)
+    if prompts is None or prompts.samples > case.batch_size:
+        return None
+    return UsageError(
+        f"A batch of {case.batch_size} has all {count(prompts.samples, 'different prompt')} of {case.prompt_length} "
+        "tokens, so that no request would have new ones.",
+        f"Write more than {case.batch_size} prompts, or make BATCHES smaller.",
+    )
+
+
+def _forget_compiled(turns: Sequence[GenerationTurn], exports: GenerationExports, models: Models) -> None:
+    """Remove compiled code as well, so that a forced run shows the full cost of compiling."""
+    for name in {case.model for _, case in turns} & exports.intact.keys():
+        export = exports.intact[name]
+        shutil.rmtree(models.folder(export.slug, export.folder).decoder_cache, ignore_errors=True)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from harness.aggregation.across_rows import FIRST_ROUND, slower_settings
 from harness.core import cli, store
-from harness.core.errors import CasesFailedError
+from harness.core.errors import CasesFailedError, UsageError
 from harness.core.host import gpu, limits
 from harness.core.layout import Models, Results
 from harness.core.lock import exclusive
@@ -35,7 +35,17 @@ def stage(arguments: Sequence[str]) -> None:
     elapsed_s = 0.0 if options.began is None else max(0.0, unix_s() - options.began)
     others = parse_interpreters(options.python)
     results, models = Results(options.results), Models(options.models_dir)
+    if results.states.is_file():
+        raise UsageError(
+            f"{results.root} has two states that were measured in turn, and `run` measures one alone.",
+            "`make ab FORCE=1` measures both again; or name another folder: RESULTS=<folder>.",
+        )
     full_plan = store.load(results.plan, Plan, "make plan")
+    if full_plan.generations and not full_plan.cases:
+        raise UsageError(
+            f"{results.plan} has only cases of generation, which `run` does not measure.",
+            "`make generate` measures them.",
+        )
     plan = select_models(full_plan, options.models)
     gpu.require(plan.device)
     exports = read_exports(plan, results, models)

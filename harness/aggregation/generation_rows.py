@@ -7,7 +7,7 @@ of `run` have too.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import ROUND_CEILING, ROUND_FLOOR
 from typing import Any
 
@@ -329,7 +329,19 @@ def _findings_and_checks(
         *noise,
         *unchecked_findings(checks),
     ]
-    return with_causes(findings), checks
+    return [_of_generation(found) for found in with_causes(findings)], checks
+
+
+_COMMANDS = {"`make run ": "`make generate ", "`make bench ": "`make generate "}
+"""Commands in the remedies of the checks that all kinds of rows have, and what measures a row of generation."""
+
+
+def _of_generation(found: Finding) -> Finding:
+    """The finding, whose remedy names the command that measures generation: `make run` leaves its cases out."""
+    remedy = found.flag.remedy
+    for command, own in _COMMANDS.items():
+        remedy = remedy.replace(command, own)
+    return replace(found, flag=found.flag.model_copy(update={"remedy": remedy}))
 
 
 def largest_distance(tolerance: Tolerance, rounding: float | None) -> float:

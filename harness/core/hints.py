@@ -13,7 +13,7 @@ import os
 import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -33,10 +33,14 @@ _API_MARK = "# harness.api"
 
 @dataclass(frozen=True)
 class HintContext:
-    """The run that a hint belongs to. planned: Make's variables that make the same plan again, and its folders."""
+    """The run that a hint belongs to. planned: Make's variables that make the same plan again, and its folders.
+
+    ab: the run measures two states in turn, so that only `ab` may measure its cases again; RESULTS is its folder `ab`.
+    """
 
     front: Front = "make"
     planned: Mapping[str, str] = field(default_factory=dict)
+    ab: bool = False
 
 
 def front() -> Front:
@@ -59,7 +63,7 @@ def choices_in(words: Sequence[str]) -> dict[str, str]:
     given: dict[str, str] = {}
     for variable in VARIABLES:
         if variable.option in parts:
-            place = parts.index(variable.option)
+            place = len(parts) - 1 - parts[::-1].index(variable.option)  # the last one counts
             given[variable.name] = "1" if variable.switch else " ".join(parts[place + 1 : place + 2])
     usual = {"CONFIG": f"configs/{'cuda' if given.get('DEVICE') == 'cuda' else 'quickstart'}.yaml"}
     return {
@@ -73,12 +77,14 @@ def of_command(text: str | None) -> HintContext:
     """The context of a run from its command.txt, the command line of its plan stage; None: there is no such file."""
     words = shlex.split((text or "").partition(_API_MARK)[0])
     choices = choices_in(words)
-    if text and _API_MARK in text:
-        return HintContext("api", choices)
+    by: Front = "make"
     for front, program in PROGRAMS.items():
         if words[: len(program.split())] == program.split():
-            return HintContext(front, choices)
-    return HintContext("make", choices)
+            by, words = front, words[len(program.split()) :]
+    ab = words[:1] == ["ab"] or words[:3] == ["python", "-m", "harness.ab"]
+    if ab:
+        choices["RESULTS"] = str(Path(choices.get("RESULTS", BY_NAME["RESULTS"].usual)) / "ab")
+    return HintContext("api" if text and _API_MARK in text else by, choices, ab)
 
 
 def of_file(command: Path) -> HintContext:
@@ -86,26 +92,27 @@ def of_file(command: Path) -> HintContext:
     return of_command(read_text(command, SizeLimit.TEXT) if command.is_file() else None)
 
 
-def command_line(by: Front, arguments: Sequence[str]) -> str:
-    """The text of command.txt: the command line of the plan stage, which makes the same plan again."""
-    program = f"{PROGRAMS[by]} plan" if by in PROGRAMS else "python -m harness.plan"
+def command_line(by: Front, arguments: Sequence[str], stage: Literal["plan", "ab"] = "plan") -> str:
+    """The text of command.txt: the command line of the plan stage, which makes the same plan again, or of `ab`."""
+    program = f"{PROGRAMS[by]} {stage}" if by in PROGRAMS else f"python -m harness.{stage}"
     return f"{shlex.join([*program.split(), *arguments])}{f'  {_API_MARK}' if by == 'api' else ''}\n"
 
 
 def of_stage(stage: str, words: Sequence[str], by: Front) -> HintContext:
     """The context of a running stage: its own arguments override those that made the plan in its folder."""
     own = choices_in(words)
-    if stage in ("plan", "bench", "profile"):
+    if stage in ("plan", "bench", "profile", "ab"):
         return HintContext(by, own)
     path = Path(own.get("RESULTS", BY_NAME["RESULTS"].usual)) / "command.txt"
     try:
-        planned = of_command(read_text(path, SizeLimit.TEXT)).planned
+        made = of_command(read_text(path, SizeLimit.TEXT))
     except (OSError, ValueError, MalformedFileError):  # the stage itself reports it
-        planned = {}
+        made = HintContext()
     folders: dict[str, str] = {name: own[name] for name in ("RESULTS", "MODELS_DIR") if name in own}
     # Where a stage has no option for the folder of exports, the plan's folder applies.
     named = {"RESULTS", *(("MODELS_DIR",) if stage in BY_NAME["MODELS_DIR"].stages else ())}
-    return HintContext(by, {**{name: value for name, value in planned.items() if name not in named}, **folders})
+    planned = {name: value for name, value in made.planned.items() if name not in named}
+    return HintContext(by, {**planned, **folders}, made.ab)
 
 
 def of_program(program: Path, words: Sequence[str], by: Front) -> HintContext:
@@ -225,11 +232,20 @@ def typed_html(page: str, context: HintContext) -> str:
 def _again(match: re.Match[str], context: HintContext) -> str:
     targets = match["targets"].split()
     given = dict(word.split("=", 1) for word in re.findall(rf" ({_ASSIGNED})", match["given"]))
+    if context.ab and {*targets} <= {"ab", "bench", "run"}:
+        targets, context = ["ab"], replace(context, planned=_beside_ab(context.planned))
     if context.front == "api" and _CALLS.keys() >= set(targets) and _KEYWORDS.keys() >= given.keys():
         return ", ".join(_choice(name, value, "api") for name, value in given.items()) or _CALLS[targets[0]]
     if context.front == "make":
         return _command(targets, given, context)
     return " && ".join(_command([_spread(target, given)], given, context) for target in targets)
+
+
+def _beside_ab(planned: Mapping[str, str]) -> dict[str, str]:
+    """The choices with the folder that `ab` takes: the one that has its own folder `ab`."""
+    place = str(Path(planned["RESULTS"]).parent)
+    others = {name: value for name, value in planned.items() if name != "RESULTS"}
+    return others if place == BY_NAME["RESULTS"].usual else {**others, "RESULTS": place}
 
 
 def _spread(target: str, given: Mapping[str, str]) -> str:

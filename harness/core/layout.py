@@ -138,6 +138,11 @@ class ModelFolder(ExportFiles):
         return self.root / "compile-cache"
 
     @property
+    def decoder_cache(self) -> Path:
+        """Compiled code of the cases that generate."""
+        return self.compile_cache / "decoders"
+
+    @property
     def engines(self) -> Path:
         return self.home / "engines"
 

@@ -162,7 +162,7 @@ def make_decoder_job(
         prompt_length=case.prompt_length,
         new_tokens=case.new_tokens,
         threads=threads,
-        cache=folder.compile_cache,
+        cache=folder.decoder_cache,
         onnx=None if onnx is None else Path(onnx.path),
         gguf=None if gguf is None else Path(gguf.path),
         options=info.decoder_setting(case.device, case.setting).all_options(),

@@ -115,11 +115,7 @@ def read_texts(path: Path) -> list[str]:
     Raises MissingInputError, MalformedFileError, or UsageError for fewer than MIN_SAMPLES.
     """
     _require_file(path)
-    try:
-        content = read_text(path, SizeLimit.RECORD)
-    except ValueError as error:
-        raise MalformedFileError(f"{path} is no text in UTF-8.", "Save it as UTF-8, one text a line.") from error
-    texts = list(dict.fromkeys(filter(None, map(str.strip, content.removeprefix("\ufeff").split("\n")))))
+    texts = list(dict.fromkeys(filter(None, _lines(path, SizeLimit.RECORD, "one text a line"))))
     if len(texts) < MIN_SAMPLES:
         raise UsageError(
             f"{path} has {count(len(texts), 'different text')}, and {MIN_SAMPLES} are the least.",
@@ -170,7 +166,7 @@ _PAIR = re.compile(r"\s*(\d{1,7})[\s,]+(\d{1,7})\s*")
 
 
 def length_pairs(path: Path) -> list[tuple[int, int]] | None:
-    """(prompt tokens, new tokens) of each line; None where the file holds texts. Raises ConfigError, MissingInputError.
+    """(prompt tokens, new tokens) of each line; None where the file holds texts. Raises as prompt_lines.
 
     Empty lines and lines that begin with # are left out. A pair may occur several times.
     """
@@ -190,13 +186,28 @@ def length_pairs(path: Path) -> list[tuple[int, int]] | None:
 
 
 def prompt_lines(path: Path) -> list[str]:
-    """Its lines without spaces around them. Raises ConfigError where there are none."""
+    """Its lines without spaces around them; empty lines and lines that begin with # are left out.
+
+    Raises MissingInputError, MalformedFileError where it is not UTF-8, or ConfigError where no line is left.
+    """
     if not path.is_file():
         raise MissingInputError(
             f"There is no file {path}.", "PROMPTS takes lengths, as 128,1024, or a file of prompts."
         )
-    lines = [line.strip() for line in read_text(path, SizeLimit.TEXT).splitlines()]
+    lines = _lines(path, SizeLimit.TEXT, "one prompt a line, or one pair of lengths")
     kept = [line for line in lines if line and not line.startswith("#")]
     if not kept:
-        raise ConfigError(f"{path} is empty.", "Write a prompt in each line, or a pair of lengths.")
+        raise ConfigError(f"{path} has no prompt.", "Write a prompt in each line, or a pair of lengths.")
     return kept
+
+
+def _lines(path: Path, limit: SizeLimit, form: str) -> list[str]:
+    """The lines of a text file, without spaces around them and without the byte order mark that some editors write.
+
+    form: of its content, for the hint. Raises MalformedFileError where it is not UTF-8 or above the limit.
+    """
+    try:
+        content = read_text(path, limit)
+    except ValueError as error:
+        raise MalformedFileError(f"{path} is no text in UTF-8.", f"Save it as UTF-8, {form}.") from error
+    return [line.strip() for line in content.removeprefix("\ufeff").split("\n")]

@@ -12,7 +12,7 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from harness.core import store
-from harness.core.layout import Results
+from harness.core.layout import ModelFolder, Results
 from harness.core.schemas import Generated, Summary
 from tests.fixtures.forked import run_forked
 from tests.fixtures.stages import ROOT
@@ -43,12 +43,12 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def stage(name: str, root: Path, *arguments: str) -> tuple[str, str]:
-    """What a stage printed on both streams; its workers are forks as well."""
+def stage(name: str, root: Path, *arguments: str, code: int = 0) -> tuple[str, str]:
+    """What a stage printed on both streams; its workers are forks as well. code: its exit code."""
     folders = ["--results", str(root / "results"), "--models-dir", str(root / "models")]
     words = folders[: {"verify": 0, "report": 2}.get(name, 4)]
     done = run_forked(f"harness.{name}", [*words, *arguments], ROOT, os.environ)
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == code, done.stderr
     return done.stdout, done.stderr
 
 
@@ -110,6 +110,26 @@ def test_only_missing_records_are_measured_again(ran: Path, tmp_path: Path) -> N
     assert "It is measured again" in warned
     assert "1 process of generation to run" in said
     assert re.search(r"^Expected: .+ to measure\.$", said, re.MULTILINE)
+
+
+def test_a_forced_run_compiles_again(ran: Path, tmp_path: Path) -> None:
+    shutil.copytree(ran, tmp_path / "again", symlinks=True)
+    again = tmp_path / "again"
+    weights = next((again / "models").rglob("weights.safetensors"))
+    code = ModelFolder(weights.parent).decoder_cache / "decode-cpu-fp32" / "code"
+    code.parent.mkdir(parents=True)
+    code.write_text("compiled before")
+    stage("generate", again)
+    assert code.is_file()
+    said, _ = stage("generate", again, "--force")
+    assert "2 processes of generation to run." in said
+    assert not code.exists()
+
+
+def test_run_refuses_a_plan_that_has_only_generation(ran: Path) -> None:
+    _, refused = stage("run", ran, code=2)
+    assert "has only cases of generation, which `run` does not measure." in refused
+    assert re.search(r"^Hint:  `make generate .*measures? them\.$|make generate", refused, re.MULTILINE)
 
 
 def test_a_bundle_gives_the_same_report(ran: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -71,6 +72,24 @@ def test_a_head_that_is_left_out_is_said(tmp_path: Path) -> None:
     loaded = of_folder(tmp_path, transformers.BertForMaskedLM(tiny_bert()))
     assert loaded.output_names == ("last_hidden_state",)
     assert loaded.weight_source.endswith("; its encoder, without the head of BertForMaskedLM")
+
+
+@pytest.mark.parametrize(
+    ("modules", "said"),
+    [
+        (["Transformer"], "mine"),
+        (["Transformer", "Pooling", "Normalize"], "; its transformer, without Pooling and Normalize of modules.json"),
+    ],
+)
+def test_the_modules_of_a_folder_of_sentence_transformers_are_said(
+    modules: list[str], said: str, tmp_path: Path
+) -> None:
+    (tmp_path / "mine").mkdir()
+    entries = [{"idx": place, "type": f"sentence_transformers.models.{name}"} for place, name in enumerate(modules)]
+    (tmp_path / "mine/modules.json").write_text(json.dumps(entries))
+    loaded = of_folder(tmp_path, transformers.BertModel(tiny_bert()))
+    assert loaded.output_names == ("last_hidden_state",)
+    assert loaded.weight_source.endswith(said)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from argparse import Namespace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -10,8 +11,11 @@ from typing import Any, cast
 import pytest
 
 from harness import ab
-from harness.core.errors import UsageError
+from harness.core import store
+from harness.core.errors import MissingInputError, UsageError
 from harness.core.layout import Models, Results
+from harness.core.schemas import Plan
+from tests.synthetic_results import plan_of
 
 
 class PlannedError(Exception):
@@ -31,7 +35,7 @@ def test_a_configuration_is_known_by_its_name_in_both_states(
     monkeypatch.setattr(ab, "run_stage", plan)
     monkeypatch.chdir(tmp_path)
     state = SimpleNamespace(code=None, state=SimpleNamespace(name="HEAD~1"))
-    options = Namespace(config=Path(name), rounds=6)
+    options = Namespace(config=Path(name), rounds=6, arguments=[])
     with pytest.raises(PlannedError):
         ab._prepared(
             "b",
@@ -44,6 +48,32 @@ def test_a_configuration_is_known_by_its_name_in_both_states(
         )
     assert configs[0].is_absolute()
     assert configs[0].is_file()
+
+
+def test_a_file_that_the_other_state_lacks_leaves_its_other_models_to_compare(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its plan is the plan here; `export` gives the reason of each model."""
+    stages = []
+
+    def run(stage: str, *_words: str, **_more: Any) -> list[str]:
+        stages.append(stage)
+        if stage == "plan":
+            raise MissingInputError("There is no Python module nets.", "Install it.")
+        raise PlannedError
+
+    monkeypatch.setattr(ab, "run_stage", run)
+    (tmp_path / "c.yaml").touch()
+    state = cast("Any", SimpleNamespace(code=None, state=SimpleNamespace(name="HEAD~1")))
+    options = Namespace(config=tmp_path / "c.yaml", rounds=6, force=False, arguments=[])
+    results, plan = Results(tmp_path), plan_of([], [])
+    prepare = partial(ab._prepared, "b", state, results, Models(tmp_path), options=options, of_plan=[])
+    with pytest.raises(MissingInputError):
+        prepare(None)
+    with pytest.raises(PlannedError):
+        prepare(cast("Any", SimpleNamespace(plan=plan)))
+    assert stages == ["plan", "plan", "export"]
+    assert store.load(results.plan, Plan, "make plan") == plan
 
 
 @pytest.mark.parametrize(

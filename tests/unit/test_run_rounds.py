@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from harness import run
+from harness.core.errors import UsageError
+from harness.core.layout import Results
 from harness.core.schemas import Failed, Measured
 from harness.planning.resume import Finished
 from harness.planning.schedule import Turn, schedule
@@ -60,3 +63,11 @@ def test_the_budget_ends_a_pass_in_its_middle_and_never_the_planned_rounds(monke
     pool = WorkerPool()
     assert ran(pool, max_rounds=9, budget_s=0.5) == 0
     assert len(pool.turns) == 4
+
+
+def test_the_folder_of_an_ab_run_is_refused(tmp_path: Path) -> None:
+    """Records of one state alone would count as measured in turn with the other."""
+    Results(tmp_path).states.touch()
+    with pytest.raises(UsageError, match="two states that were measured in turn") as caught:
+        run.stage(["--results", str(tmp_path), "--force"])
+    assert "`make ab FORCE=1`" in caught.value.hint

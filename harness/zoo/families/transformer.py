@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,10 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from harness.core.errors import ConfigError
+from harness.core.errors import ConfigError, MalformedFileError
 from harness.core.layout import ModelFolder
 from harness.core.padding import MASK
+from harness.core.safe_files import SizeLimit, read_text
 from harness.core.schemas import Answer, ProcessorPreparation, TextPreparation
 from harness.zoo import ModelInfo
 from harness.zoo.construct import frozen_module
@@ -258,6 +260,8 @@ def load(request: Request) -> Loaded:
     saved = (getattr(config, "architectures", None) or [""])[0]
     if wrapper is Encoder and "For" in saved:
         source += f"; its encoder, without the head of {saved}"
+    if left_out := _modules_after(origin):
+        source += f"; its transformer, without {' and '.join(left_out)} of modules.json"
     config.save_pretrained(request.folder)
     # Read where it is needed: the user's own inputs are ids already.
     tokenizer = functools.cache(functools.partial(hub.tokenizer, origin, request))
@@ -283,6 +287,19 @@ def load(request: Request) -> Loaded:
         heads=getattr(config, "num_attention_heads", None) if start is None else None,
         hidden_size=getattr(config, "hidden_size", None) if start is None else None,
     )
+
+
+def _modules_after(origin: str | None) -> list[str]:
+    """Names of the modules that a folder of sentence-transformers has after its transformer, as Pooling: they are no
+    part of transformers' model. Empty for other sources."""
+    file = Path(origin or "") / "modules.json"
+    if origin is None or not file.is_file():
+        return []
+    try:
+        modules = json.loads(read_text(file, SizeLimit.TEXT))
+        return [str(module["type"]).rpartition(".")[2] for module in modules[1:]]
+    except (ValueError, TypeError, KeyError, MalformedFileError):
+        return ["the modules"]
 
 
 def architecture(info: ModelInfo, folder: Path) -> nn.Module:

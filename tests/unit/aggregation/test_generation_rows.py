@@ -16,6 +16,7 @@ from harness.aggregation.generation_rows import (
 )
 from harness.core.schemas import (
     CacheSize,
+    ColdCosts,
     CpuLimits,
     CpuRoof,
     Generated,
@@ -60,6 +61,16 @@ def test_without_the_monitor_no_row_is_grade_a() -> None:
     row = row_of(record(1), record(2))
     assert row.grade == "C"
     assert "UNWATCHED" in {flag.name for flag in row.flags}
+
+
+def test_remedies_name_the_command_that_measures_generation() -> None:
+    """`make run` and `make bench` measure no case of generation."""
+    cold = ColdCosts(load=1, compile=1, compile_cached=True, first_inference=1)
+    flags = {flag.name: flag.remedy for flag in row_of(record(1, steady=False, cold_ns=cold)).flags}
+    assert flags["ONE_PROCESS"] == "Measure more rounds: `make generate ROUNDS=3`."
+    for name in ("NOT_WARMED_UP", "COMPILE_CACHED", "UNWATCHED"):
+        assert "`make generate FORCE=1`" in flags[name]
+    assert not any("make run" in remedy or "make bench" in remedy for remedy in flags.values())
 
 
 def test_wrong_tokens_make_a_row_void() -> None:

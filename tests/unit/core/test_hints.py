@@ -206,6 +206,27 @@ def test_a_stage_knows_how_its_folder_was_planned(tmp_path: Path) -> None:
     )
     assert of_stage("plan", words, "make") == HintContext("make", {"RESULTS": str(tmp_path)})
     assert choices_in(words) == {"RESULTS": str(tmp_path)}
+    assert choices_in(["--batches", "1", "--batches", "8"]) == {"BATCHES": "8"}
+    # `ab` plans into a folder of its own: the plan beside it is another one.
+    assert of_stage("ab", ["--config", "c.yaml", "--against", "HEAD"], "make").planned["CONFIG"] == "c.yaml"
+
+
+@pytest.mark.parametrize(("by", "program"), [("make", "make"), ("module", "python -m harness")])
+def test_the_cases_of_an_ab_run_are_measured_again_by_ab_alone(by: Front, program: str, tmp_path: Path) -> None:
+    """`make run` in its folder would measure one state, and its records would count as measured in turn."""
+    place = tmp_path / "ab"
+    place.mkdir()
+    words = ["--against", "HEAD~1", "--config", "c.yaml", "--results", str(tmp_path)]
+    (place / "command.txt").write_text(command_line(by, words, "ab"))
+    of_report = of_command((place / "command.txt").read_text())
+    assert of_report == of_stage("report", ["--results", str(place)], by)
+    for command in ("make run FORCE=1", "make ab FORCE=1", "make bench ROUNDS=12"):
+        line = typed(f"`{command}`", of_report)
+        assert line.startswith(f"`{program} ab ")
+        for value in ("HEAD~1", "c.yaml", str(tmp_path)):
+            assert value in line
+        assert str(place) not in line
+    assert str(place) in typed("`make selftest`", of_report)
 
 
 def test_a_process_of_a_stage_leaves_its_texts_for_the_stage_to_complete() -> None:

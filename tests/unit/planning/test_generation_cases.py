@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from harness.core.errors import ConfigError, InferometerError, MissingInputError
+from harness.core.errors import ConfigError, InferometerError, MalformedFileError, MissingInputError
 from harness.core.schemas import Plan
 from harness.plan import stage
 from harness.planning.config import parse_config
 from harness.planning.generation_cases import generation_needs
 from harness.planning.matrix import make_plan
 from harness.planning.schedule import generation_turns
-from harness.zoo.input_files import length_pairs
+from harness.zoo.input_files import length_pairs, prompt_lines
 
 
 def planned(pairs: list[tuple[int, int]] | None = None, **block: Any) -> Plan:
@@ -116,10 +116,22 @@ def test_a_file_of_pairs_and_a_file_of_texts(tmp_path: Path) -> None:
     assert length_pairs(path) == [(128, 64), (16, 8), (128, 64)]
     path.write_text("What is a token?\n12 and more\n")
     assert length_pairs(path) is None
-    for text, problem in (("128 64\nwords\n", "entry 2"), ("128 0\n", "length of 0"), ("\n", "is empty")):
+    for text, problem in (("128 64\nwords\n", "entry 2"), ("128 0\n", "length of 0"), ("\n", "has no prompt")):
         path.write_text(text)
         with pytest.raises(InferometerError, match=problem):
             length_pairs(path)
+
+
+def test_a_file_of_prompts_in_another_encoding_is_refused_and_a_byte_order_mark_is_no_text(tmp_path: Path) -> None:
+    path = tmp_path / "prompts.txt"
+    path.write_bytes("caf\u00e9 au lait\n".encode("latin-1"))
+    with pytest.raises(MalformedFileError, match="is no text in UTF-8") as caught:
+        stage([*_arguments(tmp_path, "smollm2-135m"), "--prompts", str(path)])
+    assert "one prompt a line" in caught.value.hint
+    path.write_text("\ufeff8 4\r\n16 4\r\n", newline="")
+    assert length_pairs(path) == [(8, 4), (16, 4)]
+    path.write_text("\ufeffOne prompt\u2028in one line.\nAnother.\n")
+    assert prompt_lines(path) == ["One prompt\u2028in one line.", "Another."]
 
 
 def test_rounds_keep_shapes_together_and_differ_in_order() -> None:
