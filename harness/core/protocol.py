@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Literal, TypeVar
 
-from pydantic import Field, TypeAdapter
+from pydantic import Field, PositiveInt, TypeAdapter
 
 from harness.core.schemas import (
     Case,
@@ -105,8 +105,10 @@ class Ready(Record):
 
 
 class Started(Record):
+    """The case's process has begun: its first event."""
+
     event: Literal["started"] = "started"
-    pid: int
+    pid: PositiveInt
 
 
 class Entered(Record):
@@ -131,7 +133,7 @@ class Watch(Record):
     """A case's process has started."""
 
     say: Literal["watch"] = "watch"
-    pid: int
+    pid: PositiveInt
     case_id: str
     round: int
     settings_id: SettingsId

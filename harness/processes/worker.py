@@ -94,7 +94,6 @@ def stage(arguments: Sequence[str]) -> None:
     for line in sys.stdin:
         job = ANY_JOB.validate_json(line).with_absolute_paths()
         if options.once:
-            emit(Started(pid=os.getpid()))
             _measure_and_exit(job, emit)
         server = os.getpid()
         pid = os.fork()
@@ -104,7 +103,6 @@ def stage(arguments: Sequence[str]) -> None:
             die_with_parent(server)
             adopt_descendants()  # so that the CPU time of what the case starts counts, in any session
             _measure_and_exit(job, emit)
-        emit(Started(pid=pid))
         _, status = os.waitpid(pid, 0)
         kill_children()  # ends all that the case started and left, in any session: this process is now its parent
         emit(Ended(code=os.waitstatus_to_exitcode(status)))
@@ -112,6 +110,7 @@ def stage(arguments: Sequence[str]) -> None:
 
 def _measure_and_exit(job: AnyJob, emit: Callable[[Event], None]) -> NoReturn:
     """Measure or serve, save, and exit without running exit handlers that belong to the server."""
+    emit(Started(pid=os.getpid()))  # from the case itself: its server may go on later than its first phase begins
     phases = ["start"]
 
     def enter(phase: str) -> None:

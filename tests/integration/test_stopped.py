@@ -6,7 +6,9 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import psutil
 import pytest
@@ -18,7 +20,7 @@ from harness.core.layout import Results
 from harness.core.protocol import CaseJob
 from harness.core.schemas import Case, Failed, Measured, Measurement
 from harness.processes import launcher, monitor_handle
-from harness.processes.launcher import Worker
+from harness.processes.launcher import Worker, process_environment
 from harness.processes.monitor_handle import Monitor
 from harness.processes.pool import measure_turn
 
@@ -63,14 +65,17 @@ class Stopper:
         self._pid = pid
 
     def entered(self, phase: str) -> None:
+        assert self._pid > 0, "the signal would reach this process and its group"
         if phase == self._phase:
             os.kill(self._pid, signal.SIGSTOP)
             threading.Timer(self._seconds, os.kill, (self._pid, signal.SIGCONT)).start()
 
 
-def measured(root: Path, observer: Stopper, mode: str = "sync") -> Measured:
+def measured(
+    root: Path, observer: Stopper, mode: str = "sync", variables: Mapping[str, str] = MappingProxyType({})
+) -> Measured:
     results = Results(root / "results")
-    worker = Worker("spin", 1, results.worker_log("spin"))
+    worker = Worker("spin", 1, results.worker_log("spin"), variables=variables)
     try:
         record = measure_turn(job(root, mode), worker, results, observer)
     finally:
@@ -106,10 +111,22 @@ def test_a_process_that_nothing_stopped_counts_nothing(tmp_path: Path) -> None:
     assert checks.stop_findings([Round(record, None)]) == []
 
 
+def test_a_case_is_announced_before_its_phases_however_late_its_worker_goes_on(tmp_path: Path) -> None:
+    """Else the first phases would belong to no process: the monitor would not watch them."""
+    (tmp_path / "sitecustomize.py").write_text(
+        "import os, time\nos.register_at_fork(after_in_parent=lambda: time.sleep(1))\n"
+    )
+    path = os.pathsep.join((str(tmp_path), process_environment(1, own=True)["PYTHONPATH"]))
+    record = measured(tmp_path, Stopper("load"), variables={"PYTHONPATH": path})
+    assert record.stops is not None
+    assert len(record.stops.continued) == 1
+
+
 class WorkerStopper(Stopper):
     """Stops the case and the worker that forked it, for good."""
 
     def entered(self, phase: str) -> None:
+        assert self._pid > 0
         if phase == self._phase:
             for pid in (psutil.Process(self._pid).ppid(), self._pid):
                 os.kill(pid, signal.SIGSTOP)

@@ -16,7 +16,6 @@ import sys
 import time
 from collections.abc import Collection, Sequence
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import NoReturn
@@ -144,14 +143,18 @@ def run_guarded(words: Sequence[str]) -> NoReturn:
     command, parent = words[announced:], os.getppid()
     adopt_descendants()
     end_all_with(parent)
-    with_guard = partial(die_with_parent, os.getpid())
+    guard = os.getpid()
+
+    def begin() -> None:
+        die_with_parent(guard)
+        if announced:  # by the command's process: it may run before its guard goes on
+            os.write(1, b'{"event":"started","pid":%d}\n' % os.getpid())
+
     try:
-        process = subprocess.Popen(command, start_new_session=True, preexec_fn=with_guard)  # noqa: S603, PLW1509 - one thread
+        process = subprocess.Popen(command, start_new_session=True, preexec_fn=begin)  # noqa: S603, PLW1509 - one thread
     except OSError as error:
         os.write(2, f"{error}\n".encode())
         os._exit(127)
-    if announced:
-        os.write(1, b'{"event":"started","pid":%d}\n' % process.pid)
     # A reader of the command's output then sees the command's end, not that of its guard.
     for number in (0, 1):
         handle = os.open(os.devnull, os.O_RDWR)

@@ -71,6 +71,7 @@ class Heard:
         self.pids.append(pid)
 
     def entered(self, phase: str) -> None:
+        assert self.pids, "a phase of no process"
         self.phases.append(phase)
 
 
