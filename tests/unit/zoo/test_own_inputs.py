@@ -294,7 +294,7 @@ def test_texts_of_the_same_tokens_get_no_advice_to_plan_more_of_them(tmp_path: P
     loaded = with_own_inputs(reader(pad_texts=unknown), describe_inputs((text_file(tmp_path, sentences(9)),), "text"))
     with pytest.raises(UsageError, match="gives 1 different sample of 8 tokens, and 8 are the least") as caught:
         loaded.make_inputs(64, 8)
-    assert "None of the texts was cut" in caught.value.hint
+    assert "No text was cut" in caught.value.hint
     assert "length" not in caught.value.hint
 
 
