@@ -72,9 +72,7 @@ def _with_texts(loaded: Loaded, given: GivenInputs) -> Loaded:
 
 _ARRAYS = "Give ids as arrays: INPUTS=<file>.npz."
 _MORE_TEXTS = "Write texts that differ in their first words, or plan a larger sequence length."
-_OTHER_TEXTS = (
-    "No text was cut: the tokenizer gives them the same tokens. Write texts with words that it knows."
-)
+_OTHER_TEXTS = "No text was cut: the tokenizer gives them the same tokens. Write texts with words that it knows."
 
 
 def _padded(pad: PadTexts, texts: Sequence[str], samples: int, length: int | None) -> tuple[Arrays, str]:
