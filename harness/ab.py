@@ -243,7 +243,7 @@ def _next(against_state: InterleavedState, failures: int) -> str:
     if not lacking:
         return again
     named = f"{', '.join(absent[:3])}{', …' if len(absent) > 3 else ''}"
-    without = f"{against_state.state.name} has no {named}: leave it out (MODELS=…), or name a later commit"
+    without = f"{against_state.state.state.name} has no {named}: leave it out (MODELS=…), or name a later commit"
     return f"{without}; of the others {again}" if failures > lacking else without
 
 

@@ -99,7 +99,7 @@ def test_no_model_that_the_other_state_lacks_is_tried_again(
                 exports=exports,
                 results=Results(tmp_path),
                 models=Models(tmp_path),
-                state=SimpleNamespace(name="HEAD~1"),
+                state=SimpleNamespace(state=SimpleNamespace(name="HEAD~1")),
             ),
         )
         for _ in range(2)

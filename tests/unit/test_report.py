@@ -210,7 +210,7 @@ def test_a_comparison_that_does_not_belong_here_is_left_out_and_said(
         ((), "paired", "make ab"),
     ],
 )
-def test_a_comparison_is_made_again_with_what_it_compared(
+def test_a_comparison_is_made_again_with_the_same_run_and_limits(
     limits: tuple[str, ...], design: Design | None, expected: str, summary: Summary
 ) -> None:
     parsed = [thresholds.parse(text) for text in limits]
