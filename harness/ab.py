@@ -231,8 +231,20 @@ def _end(
     if failures:
         raise CasesFailedError(
             f"{count(failures, 'measurement')} failed; the others are compared.",
-            f"{here.comparison_report} has the reason of each row; the same command tries only those again.",
+            f"{here.comparison_report} has the reason of each row; {_next(against_state, failures)}.",
         )
+
+
+def _next(against_state: InterleavedState, failures: int) -> str:
+    """What to do about failed measurements. To try again helps no model that the other state does not have."""
+    plan, absent = against_state.plan, list(against_state.exports.absent)
+    lacking = plan.measurement.rounds * sum(case.model in absent for case in plan.cases if case.skip_reason is None)
+    again = "the same command tries only those again"
+    if not lacking:
+        return again
+    named = f"{', '.join(absent[:3])}{', …' if len(absent) > 3 else ''}"
+    without = f"{against_state.state.state.name} has no {named}: leave it out (MODELS=…), or name a later commit"
+    return f"{without}; of the others {again}" if failures > lacking else without
 
 
 def _warn(label: str, warnings: Sequence[str]) -> None:

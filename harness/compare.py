@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain as chained
@@ -75,7 +76,7 @@ def stage(arguments: Sequence[str]) -> None:
             f"{baseline_path} does not exist.",
             "Name the results folder of an earlier run, or its summary.json: make compare BASELINE=<folder>.",
         )
-    baseline = None if baseline_path is None else file_sums.ByModel(baseline_path)
+    baseline = None if baseline_path is None else file_sums.ByModel(baseline_path, where=_where(baseline_path))
     if baseline is None and options.design != "separate":
         raise UsageError(
             f"--{options.design} compares two runs.", "Name the other one: make compare BASELINE=<folder>."
@@ -259,6 +260,11 @@ def _summary_path(text: str, results: Results) -> Path:
     return given if given.is_file() or given.suffix == ".json" else Results(given).summary
 
 
+def _where(path: Path) -> str:
+    """The folder of the baseline, for hints: `aggregate` in the current one would not make the baseline again."""
+    return f" RESULTS={shlex.quote(str(path.parent))}"
+
+
 def _side(path: Path, summary: Summary) -> Side:
     return Side(
         path=str(path),
@@ -308,7 +314,8 @@ def _end(comparison: Comparison, results: Results) -> None:
     if comparison.fails:
         raise RegressionError(said, f"{results.comparison_report} has the rows and the changes of the environment.")
     if comparison.is_empty:
-        reasons = [row.reason for row in comparison.rows if row.reason]
+        in_both = any(row.verdict not in ("NEW", "GONE") for row in comparison.rows)
+        reasons = [tables.change_text(row) for row in comparison.rows] if in_both else []
         # Grades have flags behind them, in many combinations.
         groups = Counter(text.partition(": ")[0] if "grade " in text else text for text in reasons)
         why = f"most often: {groups.most_common(1)[0][0]}" if reasons else "the two have no row in common"

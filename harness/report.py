@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -268,14 +269,26 @@ def _comparison(summary: Summary, results: Results) -> Comparison | None:
     if not results.comparison.is_file():
         return None
     try:
-        comparison = store.load(results.comparison, Comparison, "make compare")
+        comparison = store.load(results.comparison, Comparison, "make compare BASELINE=<folder>")
     except FormatError as error:
         cli.warn(f"{error.problem} {error.hint}")
         return None
     if not is_about(comparison, summary):
-        cli.warn(f"{results.comparison} is of another run: {results.report_page.name} leaves it out. `make compare`.")
+        again = _compared_again(comparison)
+        cli.warn(f"{results.comparison} is of another run: {results.report_page.name} leaves it out. `{again}`.")
         return None
     return comparison
+
+
+def _compared_again(comparison: Comparison) -> str:
+    """The command that compares with the same run, and by the same limits."""
+    if comparison.design == "paired":
+        return "make ab"
+    given = {"BASELINE": comparison.baseline.path} if comparison.baseline else {}
+    if limits := dict.fromkeys(judgement.threshold for judgement in comparison.judgements):
+        given["THRESHOLD"] = ";".join(limits)
+    words = [f"{name}={shlex.quote(value)}" for name, value in given.items()]
+    return " ".join(["make compare", *words, *(["ACROSS=1"] if comparison.design == "across" else [])])
 
 
 def _chart_files(charts: Sequence[Chart], folder: Path, plain: bool) -> dict[Path, bytes]:

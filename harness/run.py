@@ -22,7 +22,7 @@ from harness.core.schemas import Measured, Plan
 from harness.core.units import count, either
 from harness.planning.block_settings import parse_interpreters, threads_of
 from harness.planning.exports import Exports, built_engines, keep_exports, read_exports
-from harness.planning.resume import Finished, finished_turns
+from harness.planning.resume import Finished, finished_turns, refuse_folder_of_ab
 from harness.planning.run_time import sample_times, time_of_turns_in_words
 from harness.planning.schedule import Turn, further_turns, is_over_budget, schedule, select_models
 from harness.processes.pool import WorkerPool, split_off_unexported
@@ -35,11 +35,7 @@ def stage(arguments: Sequence[str]) -> None:
     elapsed_s = 0.0 if options.began is None else max(0.0, unix_s() - options.began)
     others = parse_interpreters(options.python)
     results, models = Results(options.results), Models(options.models_dir)
-    if results.states.is_file():
-        raise UsageError(
-            f"{results.root} has two states that were measured in turn, and `run` measures one alone.",
-            "`make ab FORCE=1` measures both again; or name another folder: RESULTS=<folder>.",
-        )
+    refuse_folder_of_ab(results, "run")
     full_plan = store.load(results.plan, Plan, "make plan")
     if full_plan.generations and not full_plan.cases:
         raise UsageError(

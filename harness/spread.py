@@ -46,6 +46,7 @@ from harness.core.timestamps import utc_now
 from harness.core.units import count, percent, significant
 from harness.planning.block_settings import parse_interpreters
 from harness.planning.exports import Exports, built_engines, keep_exports, read_exports
+from harness.planning.resume import refuse_folder_of_ab
 from harness.planning.schedule import select_cases
 from harness.processes.copies import WINDOW_S, CopiesPool
 from harness.processes.device_slots import find_slots, pin_to_cpus, slot_variables
@@ -91,6 +92,7 @@ def stage(arguments: Sequence[str]) -> None:
     cli.add_folders(parser)
     options = parser.parse_args(arguments)
     results = Results(options.results)
+    refuse_folder_of_ab(results, "spread")
     plan = store.load(results.plan, Plan, "make plan")
     if len(plan.cases) > packed.PACK_FROM:
         raise UsageError(

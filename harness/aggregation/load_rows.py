@@ -754,7 +754,7 @@ def _notes(
         first = service.service_ns[min(service.service_ns)]
         notes.append(
             f"by replay no load meets the bound: a request alone takes {duration(median(first))}, "
-            f"p99 {duration(percentile(first, 0.99))}"
+            f"p99 {duration(percentile(first, 0.99))}. RATES names loads that are measured all the same"
         )
     planned = len(evidence.points) * load.replications
     measured = sum(point.replications for point in points)

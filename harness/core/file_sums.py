@@ -79,11 +79,14 @@ class ByModel:
     head: the summary, of a large run without its rows.
     """
 
-    def __init__(self, path: Path) -> None:
-        """Read and check a summary as load_summary does, and raise as it does."""
-        self.head = store.load_head(path, "make aggregate")
+    def __init__(self, path: Path, where: str = "") -> None:
+        """Read and check a summary as load_summary does, and raise as it does.
+
+        where: its folder as Make's variable, for hints, where it is not that of the stage: ` RESULTS=<folder>`.
+        """
+        self.head = store.load_head(path, f"make aggregate{where}")
         if path.name == Results(path.parent).summary.name:
-            check_inputs(self.head, Results(path.parent))
+            check_inputs(self.head, Results(path.parent), where=where)
         self._path = path
         self._opened: tuple[int, PackedRows] | None = None
         self._places: dict[str, list[int]] = {}
@@ -130,11 +133,13 @@ class ByModel:
         return Summary.model_construct(**{**fields, **own, "loads": (), "generations": (), "notes": ()})
 
 
-def check_inputs(summary: Summary, results: Results, models: Models | None = None, complete: bool = False) -> None:
+def check_inputs(
+    summary: Summary, results: Results, models: Models | None = None, complete: bool = False, where: str = ""
+) -> None:
     """Raise MalformedFileError naming a file that changed since the summary was computed from it.
 
     models: None leaves the exports out. complete: also refuse a missing file (MissingInputError) and a plan that was
-    made again; otherwise a new plan causes only a warning, because it belongs to the next run.
+    made again; otherwise a new plan causes only a warning, because it belongs to the next run. where: as of ByModel.
     """
     for name, digest in summary.inputs.items():
         if name.startswith(MODELS):
@@ -143,7 +148,7 @@ def check_inputs(summary: Summary, results: Results, models: Models | None = Non
             path = path_inside(results.root, name)
         if path is None or (not path.is_file() and not complete):
             continue
-        again = "make aggregate report"
+        again = f"make aggregate report{where}"
         if not path.is_file():
             raise MissingInputError(f"{path} is gone, which {results.summary} was computed from.", f"Run `{again}`.")
         if digest in store.content_sums(path, again):

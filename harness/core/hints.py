@@ -19,6 +19,7 @@ from typing import Literal, get_args
 
 from harness import pipeline
 from harness.core.errors import MalformedFileError
+from harness.core.layout import Results
 from harness.core.safe_files import SizeLimit, read_text
 from harness.pipeline import BY_NAME, VARIABLES
 
@@ -35,7 +36,8 @@ _API_MARK = "# harness.api"
 class HintContext:
     """The run that a hint belongs to. planned: Make's variables that make the same plan again, and its folders.
 
-    ab: the run measures two states in turn, so that only `ab` may measure its cases again; RESULTS is its folder `ab`.
+    ab: the run measures two states in turn, so that only `ab` may measure its cases again; RESULTS is its folder `ab`,
+    or `against` inside that.
     """
 
     front: Front = "make"
@@ -88,7 +90,16 @@ def of_command(text: str | None) -> HintContext:
 
 
 def of_file(command: Path) -> HintContext:
-    """The context of the run that wrote this command.txt. Raises as read_text."""
+    """The context of the run that wrote this command.txt; of the other state of `ab`, that of the state here.
+
+    Raises as read_text.
+    """
+    folder = command.parent.resolve()
+    beside = folder.parent / command.name
+    if Results(folder.parent).against.root == folder and beside.is_file():
+        here = of_command(read_text(beside, SizeLimit.TEXT))
+        if here.ab:
+            return replace(here, planned={**here.planned, "RESULTS": str(command.parent)})
     return of_command(read_text(command, SizeLimit.TEXT) if command.is_file() else None)
 
 
@@ -103,9 +114,8 @@ def of_stage(stage: str, words: Sequence[str], by: Front) -> HintContext:
     own = choices_in(words)
     if stage in ("plan", "bench", "profile", "ab"):
         return HintContext(by, own)
-    path = Path(own.get("RESULTS", BY_NAME["RESULTS"].usual)) / "command.txt"
     try:
-        made = of_command(read_text(path, SizeLimit.TEXT))
+        made = of_file(Results(Path(own.get("RESULTS", BY_NAME["RESULTS"].usual))).command)
     except (OSError, ValueError, MalformedFileError):  # the stage itself reports it
         made = HintContext()
     folders: dict[str, str] = {name: own[name] for name in ("RESULTS", "MODELS_DIR") if name in own}
@@ -232,8 +242,12 @@ def typed_html(page: str, context: HintContext) -> str:
 def _again(match: re.Match[str], context: HintContext) -> str:
     targets = match["targets"].split()
     given = dict(word.split("=", 1) for word in re.findall(rf" ({_ASSIGNED})", match["given"]))
-    if context.ab and {*targets} <= {"ab", "bench", "run"}:
+    if context.ab and {*targets} <= {"ab", "bench", "plan", "run"}:
         targets, context = ["ab"], replace(context, planned=_beside_ab(context.planned))
+    elif context.ab:
+        # The plan of both states stays: a choice would plan again, and for one state alone.
+        kept = {name: value for name, value in context.planned.items() if name not in pipeline.PLANNING}
+        context = replace(context, planned=kept)
     if context.front == "api" and _CALLS.keys() >= set(targets) and _KEYWORDS.keys() >= given.keys():
         return ", ".join(_choice(name, value, "api") for name, value in given.items()) or _CALLS[targets[0]]
     if context.front == "make":
@@ -243,7 +257,8 @@ def _again(match: re.Match[str], context: HintContext) -> str:
 
 def _beside_ab(planned: Mapping[str, str]) -> dict[str, str]:
     """The choices with the folder that `ab` takes: the one that has its own folder `ab`."""
-    place = str(Path(planned["RESULTS"]).parent)
+    own = Path(planned["RESULTS"])
+    place = str((own if Results(own.parent).ab.root == own else own.parent).parent)
     others = {name: value for name, value in planned.items() if name != "RESULTS"}
     return others if place == BY_NAME["RESULTS"].usual else {**others, "RESULTS": place}
 

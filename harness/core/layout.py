@@ -370,6 +370,12 @@ class Results:
         return self.root / "states.json"
 
     @property
+    def is_of_ab(self) -> bool:
+        """Whether `ab` measured it in turn with another folder: it is the folder `ab`, or `against` inside that."""
+        here = Results(self.root.resolve().parent)
+        return self.states.is_file() or (self.root.resolve() == here.against.root and here.states.is_file())
+
+    @property
     def junit(self) -> Path:
         return self.root / "junit.xml"
 

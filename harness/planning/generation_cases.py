@@ -170,6 +170,7 @@ def _refuse_models(own: Mapping[str, Usable], where: str) -> None:
         return
     hints = [
         ("positions", "Shorten it: PROMPTS=…, TOKENS=…."),
+        ("`architectures`", "Save the model there again with `save_pretrained`: it writes the name of its class."),
         ("tokenizer", "Save its tokenizer into its folder, or give lengths: PROMPTS=128,1024."),
     ]
     hint = next((text for word, text in hints if word in reasons[0]), f"Choose a model that generates: {EXAMPLES}.")

@@ -17,7 +17,7 @@ from harness.aggregation.batch_times import batch_ns
 from harness.aggregation.load_rows import LoadEvidence
 from harness.backends import backend_info
 from harness.core import store
-from harness.core.errors import FormatError, InferometerError, MissingInputError
+from harness.core.errors import FormatError, InferometerError, MissingInputError, UsageError
 from harness.core.host import environment
 from harness.core.layout import ExportFiles, LoadFiles, Results
 from harness.core.raw_files import RawFiles
@@ -50,6 +50,15 @@ from harness.serving.load_case import (
     requests_at_rate,
     service_digest,
 )
+
+
+def refuse_folder_of_ab(results: Results, stage: str) -> None:
+    """Raise UsageError where `ab` wrote the folder: the records of one state would count as measured in turn."""
+    if results.is_of_ab:
+        raise UsageError(
+            f"{results.root} has one of two states that were measured in turn, and `{stage}` measures one alone.",
+            "`make ab FORCE=1` measures both again; or name another folder: RESULTS=<folder>.",
+        )
 
 
 @dataclass

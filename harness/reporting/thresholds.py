@@ -40,6 +40,8 @@ UNITS: Mapping[Quantity, Mapping[str, float]] = {
 _FORM = re.compile(
     r"(?:(?P<selector>.+):)?(?P<metric>\w+)\s*(?P<operator><=|>=|<|>)\s*(?P<number>\d+(?:\.\d+)?(?:e-?\d+)?)\s*(?P<unit>\S*)"
 )
+_MOST_NAMED = 12
+"""Rows that a hint lists at most."""
 _EXAMPLES = "THRESHOLD='latency_p50<100ms', THRESHOLD='minilm-l6/onnxruntime:throughput>=1000/s'"
 
 
@@ -127,7 +129,9 @@ def _judge_generation(threshold: Threshold, rows: Sequence[GenerationRow]) -> li
     meant = _selected(threshold, rows, _parts_of_generation)
     meant = [row for row in meant if not any(flag.name == flags.CALIBRATION for flag in row.flags)]
     if not meant:
-        raise UsageError(f"`{threshold.text}` matches no row of generation.", _there(rows, lambda row: (row.backend,)))
+        raise UsageError(
+            f"`{threshold.text}` matches no row of generation.", _there(threshold, rows, _parts_of_generation)
+        )
     relevant = [row for row in meant if row.status != "skipped"] or meant
     return [_judged_generation(threshold, row) for row in relevant]
 
@@ -171,7 +175,7 @@ def judge(
     computing = [row for row in rows if not is_calibration(row)]
     meant = _selected(threshold, computing, _parts)
     if not meant:
-        raise UsageError(f"`{threshold.text}` matches no row.", _there(computing, lambda row: (row.backend,)))
+        raise UsageError(f"`{threshold.text}` matches no row.", _there(threshold, computing, _parts))
     relevant = [row for row in meant if row.status != "skipped" and not _pointless(threshold.metric, row)] or meant
     return [_row_judgement(threshold, row) for row in relevant]
 
@@ -182,7 +186,9 @@ def _judge_loads(threshold: Threshold, loads: Sequence[LoadRow]) -> list[Judgeme
     known = [row for row in loads if row.status != "skipped" and metric.figure.applies(row)]
     meant = _selected(threshold, known, _parts_of_load)
     if not meant:
-        raise UsageError(f"`{threshold.text}` matches no load case.", _there(known, _parts_of_load))
+        raise UsageError(
+            f"`{threshold.text}` matches no load case.", _there(threshold, known, _parts_of_load, usual_depth=None)
+        )
     return [_judged_load(threshold, metric, row) for row in meant]
 
 
@@ -224,10 +230,20 @@ def _selected(threshold: Threshold, rows: Sequence[Judged], parts: Callable[[Jud
     return [row for row in rows if is_meant(row)]
 
 
-def _there(rows: Sequence[Judged], parts: Callable[[Judged], tuple[str, ...]]) -> str:
-    short = short_names(row.model for row in rows)
-    names = sorted({"/".join((short[row.model], *parts(row))) for row in rows})
-    return f"The results hold {', '.join(names) or 'none'}."
+def _there(
+    threshold: Threshold,
+    rows: Sequence[Judged],
+    parts: Callable[[Judged], tuple[str, ...]],
+    usual_depth: int | None = 1,
+) -> str:
+    """What a selector can name: all parts of the rows of its model and backend; where it has no row of them,
+    `usual_depth` parts behind the model, all of them if None."""
+    beginning = "/".join((threshold.selector or "").split("/")[:2])
+    near = _selected(replace(threshold, selector=beginning), rows, parts)
+    short, depth = short_names(row.model for row in rows), None if near else usual_depth
+    names = sorted({"/".join((short[row.model], *parts(row)[:depth])) for row in near or rows})
+    more = ", …" if len(names) > _MOST_NAMED else ""
+    return f"The results hold {', '.join(names[:_MOST_NAMED]) or 'none'}{more}."
 
 
 def _row_judgement(threshold: Threshold, row: Row) -> Judgement:

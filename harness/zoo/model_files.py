@@ -146,13 +146,15 @@ def facts_of_config(name: str, config: Mapping[str, Any], tokenizer: bool | None
     >>> facts_of_config("x", {"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "n_positions": 64})
     DecoderFacts(kind='causal', longest=64, tokenizer=None, model_type='gpt2', gguf=False)
     >>> facts_of_config("x", {"model_type": "bert", "architectures": ["BertModel"]})
-    'x is an encoder (BertModel): it gives no next token'
+    'x is a BertModel, which gives no next token'
     """
     architecture = str((config.get("architectures") or [""])[0])
     kind = str(config.get("model_type", ""))
     writes = architecture.endswith(("ForCausalLM", "LMHeadModel", "ForConditionalGeneration"))
+    if not architecture:
+        return f"the config.json of {name} has no `architectures`, so that it is unknown whether it gives a next token"
     if not writes:
-        return f"{name} is an encoder ({architecture or kind}): it gives no next token"
+        return f"{name} is a {architecture}, which gives no next token"
     if kind in _RECURRENT:
         return f"{name} ({kind}) keeps a recurrent state and no key-value cache"
     if kind in _NO_CACHE or config.get("use_cache") is False:

@@ -12,10 +12,11 @@ import pytest
 
 from harness import ab
 from harness.core import store
-from harness.core.errors import MissingInputError, UsageError
+from harness.core.errors import CasesFailedError, MissingInputError, UsageError
 from harness.core.layout import Models, Results
 from harness.core.schemas import Plan
-from tests.synthetic_results import plan_of
+from harness.planning.exports import Exports
+from tests.synthetic_results import MINILM, RESNET, case_of, plan_of
 
 
 class PlannedError(Exception):
@@ -74,6 +75,39 @@ def test_a_file_that_the_other_state_lacks_leaves_its_other_models_to_compare(
         prepare(cast("Any", SimpleNamespace(plan=plan)))
     assert stages == ["plan", "plan", "export"]
     assert store.load(results.plan, Plan, "make plan") == plan
+
+
+@pytest.mark.parametrize(
+    ("absent", "failures", "hint"),
+    [
+        ([], 2, "the same command tries only those again."),
+        (["minilm-l6"], 4, "HEAD~1 has no minilm-l6: leave it out (MODELS=…), or name a later commit."),
+        (["minilm-l6"], 5, "name a later commit; of the others the same command tries only those again."),
+    ],
+)
+def test_no_model_that_the_other_state_lacks_is_tried_again(
+    absent: list[str], failures: int, hint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ab, "run_stage", lambda *_words, **_more: [])
+    plan = plan_of((RESNET, MINILM), [case_of(model, "openvino", "fp32", 1) for model in (RESNET, MINILM)], rounds=4)
+    exports = Exports({}, dict.fromkeys(absent, MissingInputError("It has no such file.", "Name it.")))
+    sides = [
+        cast(
+            "Any",
+            SimpleNamespace(
+                plan=plan,
+                exports=exports,
+                results=Results(tmp_path),
+                models=Models(tmp_path),
+                state=SimpleNamespace(state=SimpleNamespace(name="HEAD~1")),
+            ),
+        )
+        for _ in range(2)
+    ]
+    options = Namespace(results=tmp_path, threshold=[], max_regression=None, equivalence="1%")
+    with pytest.raises(CasesFailedError) as caught:
+        ab._end(*sides, failures, options)
+    assert caught.value.hint.endswith(hint)
 
 
 @pytest.mark.parametrize(

@@ -360,6 +360,13 @@ def test_a_threshold_that_matches_nothing_is_a_mistake(after: Summary, selector:
     assert "resnet50/openvino" in caught.value.hint
 
 
+def test_a_part_that_no_row_has_gets_the_parts_of_the_rows_beside_it(after: Summary) -> None:
+    with pytest.raises(UsageError) as caught:
+        judged(after, "resnet50/openvino/b1:latency_p50<1s")
+    assert "resnet50/openvino/fp32/b1/compute/sync" in caught.value.hint
+    assert "onnxruntime" not in caught.value.hint
+
+
 def test_a_threshold_takes_the_short_name_that_tables_show(after: Summary) -> None:
     own = after.model_copy(
         update={"rows": tuple(row.model_copy(update={"model": "onnx:/nets/a/net.onnx"}) for row in after.rows)}

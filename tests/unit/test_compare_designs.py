@@ -9,7 +9,7 @@ import pytest
 from harness import compare
 from harness.comparison.paired import ENOUGH_ROUNDS
 from harness.core import store
-from harness.core.errors import MissingInputError, NotComparableError, RegressionError, UsageError
+from harness.core.errors import MalformedFileError, MissingInputError, NotComparableError, RegressionError, UsageError
 from harness.core.schemas import Case, Failed, Measured, StateId, States, Summary
 from harness.reporting.writers.github import MARKER, MAX_LINES, pr_comment
 from tests.fixtures.comparing import CASES, SLOWED, Folders, slower, summary
@@ -168,6 +168,25 @@ def test_a_comment_on_two_runs_without_a_comparable_row_says_so(folders: Folders
     with pytest.raises(NotComparableError, match="Nothing could be compared; most often: the very same samples"):
         folders.put(same, same)()
     assert "### Performance: nothing compared\n" in folders.current.pr_comment.read_text()
+
+
+def test_a_damaged_baseline_is_made_again_in_its_own_folder(folders: Folders) -> None:
+    folders.put(summary(1), summary(2))()
+    content = folders.baseline.summary.read_bytes()
+    for damaged in (content[:300], content.replace(b"rounds", b"ruonds", 1)):
+        folders.baseline.summary.write_bytes(damaged)
+        with pytest.raises(MalformedFileError) as caught:
+            compare.stage(["--baseline", str(folders.baseline.root), "--results", str(folders.current.root)])
+        assert f"make aggregate RESULTS={folders.baseline.root}" in caught.value.hint
+
+
+def test_the_reason_of_most_rows_counts_those_of_one_side(folders: Folders) -> None:
+    before = summary(1)
+    first, *_ = after = summary(2).rows
+    kept = first.model_copy(update={"case_id": first.case_id, "grade": "F"})
+    assert len(after) > 2
+    with pytest.raises(NotComparableError, match="most often: only in the baseline"):
+        folders.put(before, summary(2).model_copy(update={"rows": (kept,)}))()
 
 
 def test_a_file_whose_name_is_not_its_cases_is_compared_with_itself(folders: Folders) -> None:

@@ -9,12 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from harness import report
+from harness import compare, report
+from harness.comparison.verdicts import Margins
 from harness.core import store
 from harness.core.errors import MissingInputError, NewerFormatError
 from harness.core.layout import Results
-from harness.core.schemas import Summary
+from harness.core.schemas import Design, Summary
 from harness.core.seal import sealed, unsealed
+from harness.reporting import thresholds
 from harness.reporting.first_page import terminal_answer
 from harness.reporting.html.page import is_made_from
 from tests.synthetic_comparison import with_itself
@@ -191,8 +193,31 @@ def test_a_comparison_that_does_not_belong_here_is_left_out_and_said(
     for said in ("is of another run: report.html leaves it out.", "has format 99"):
         run(results, "--no-charts")
         assert '<section id="comparison"' not in results.report_page.read_text()
-        assert said in capsys.readouterr().err
+        warned = capsys.readouterr().err
+        assert said in warned
+        assert (
+            "compare --results" not in warned.replace(" --baseline", "") or "--baseline" in warned
+        )  # `compare` without anything to compare with is refused
         results.comparison.write_text('{"schema_version": 99}')
+
+
+@pytest.mark.parametrize(
+    ("limits", "design", "expected"),
+    [
+        ((), "separate", "make compare BASELINE='/b c/summary.json'"),
+        ((), "across", "make compare BASELINE='/b c/summary.json' ACROSS=1"),
+        (("latency_p50<1s", "latency_p99<2s"), None, "make compare THRESHOLD='latency_p50<1s;latency_p99<2s'"),
+        ((), "paired", "make ab"),
+    ],
+)
+def test_a_comparison_is_made_again_with_the_same_run_and_limits(
+    limits: tuple[str, ...], design: Design | None, expected: str, summary: Summary
+) -> None:
+    parsed = [thresholds.parse(text) for text in limits]
+    side = compare._side(Path("/b c/summary.json"), summary)
+    baseline, sides = (summary, (side, side)) if design else (None, (None, side))
+    made = compare.judge(baseline, summary, sides, Margins(0.01, 0.01), parsed, design or "separate")
+    assert report._compared_again(made) == expected
 
 
 # --- of the profiled cases alone ----------------------------------------------------------------------------------

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 
-from harness import run
+from harness import run, spread
 from harness.core.errors import UsageError
 from harness.core.layout import Results
 from harness.core.schemas import Failed, Measured
@@ -65,9 +65,14 @@ def test_the_budget_ends_a_pass_in_its_middle_and_never_the_planned_rounds(monke
     assert len(pool.turns) == 4
 
 
-def test_the_folder_of_an_ab_run_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("measuring", [run, spread])
+@pytest.mark.parametrize("state", ["here", "against"])
+def test_the_folders_of_an_ab_run_are_refused(state: str, measuring: ModuleType, tmp_path: Path) -> None:
     """Records of one state alone would count as measured in turn with the other."""
-    Results(tmp_path).states.touch()
-    with pytest.raises(UsageError, match="two states that were measured in turn") as caught:
-        run.stage(["--results", str(tmp_path), "--force"])
+    here = Results(tmp_path)
+    here.states.touch()
+    folder = here if state == "here" else here.against
+    folder.root.mkdir(exist_ok=True)
+    with pytest.raises(UsageError, match="one of two states that were measured in turn") as caught:
+        measuring.stage(["--results", str(folder.root), "--force"])
     assert "`make ab FORCE=1`" in caught.value.hint

@@ -390,7 +390,7 @@ _NOISE: Mapping[Design, str] = {
     "separate": "The interval covers noise between the processes of a run. What lasts for a whole run (a neighbour, "
     "heat) moves all rows alike and is in no interval. Nor is what lasts for some rounds: where neighbouring rounds "
     f"correlate by 0.5, {CORRELATED_ALARMS} of simulated tables of 30 unchanged rows call one slower or faster. "
-    "Two runs cannot separate either from a change of the code; `make ab` can.",
+    "Two runs cannot separate either from a change of the code; `make ab AGAINST=<commit or folder>` can.",
     "paired": "Which state of a round runs first is drawn, as often one as the other. What slows the machine for a "
     "round or longer meets both; disturbed rows are compared, their flags are in the report.",
     "across": "The baseline backend is a part of each ratio: where it became faster, all others read as slower.",

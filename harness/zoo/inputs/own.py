@@ -62,7 +62,7 @@ def _with_texts(loaded: Loaded, given: GivenInputs) -> Loaded:
         if found < min(samples, MIN_SAMPLES):
             raise UsageError(
                 f"{path} gives {count(found, 'different sample')} of {length} tokens, and {MIN_SAMPLES} are the least.",
-                "Write more texts, or plan a larger sequence length.",
+                _MORE_TEXTS if arrays[MASK][:, -1].any() else _OTHER_TEXTS,
             )
         which = f"{found} of {len(texts):,} texts" if found < len(texts) else f"{found} texts"
         return Inputs(arrays, f"{which} of {path.name}, cut or padded to {length} tokens; {whose}")
@@ -71,6 +71,8 @@ def _with_texts(loaded: Loaded, given: GivenInputs) -> Loaded:
 
 
 _ARRAYS = "Give ids as arrays: INPUTS=<file>.npz."
+_MORE_TEXTS = "Write texts that differ in their first words, or plan a larger sequence length."
+_OTHER_TEXTS = "No text was cut: the tokenizer gives them the same tokens. Write texts with words that it knows."
 
 
 def _padded(pad: PadTexts, texts: Sequence[str], samples: int, length: int | None) -> tuple[Arrays, str]:

@@ -490,7 +490,8 @@ def test_a_bound_below_the_service_time_has_no_load_and_says_so() -> None:
     assert prediction.peak_per_s is None
     result = row(load, LoadEvidence(service(load), prediction, planned_points(load, None), {}))
     assert (result.status, result.points, result.predicted_peak_per_s) == ("measured", (), None)
-    assert any("no load meets the bound: a request alone takes 5.00 ms" in note for note in result.notes)
+    (note,) = (note for note in result.notes if "no load meets the bound: a request alone takes 5.00 ms" in note)
+    assert note.endswith("RATES names loads that are measured all the same")
 
 
 def test_the_predicted_peak_of_m_d_1_is_that_of_theory() -> None:

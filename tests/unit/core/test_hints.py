@@ -26,6 +26,7 @@ from harness.core.hints import (
     choices_in,
     command_line,
     of_command,
+    of_file,
     of_program,
     of_stage,
     typed,
@@ -227,6 +228,25 @@ def test_the_cases_of_an_ab_run_are_measured_again_by_ab_alone(by: Front, progra
             assert value in line
         assert str(place) not in line
     assert str(place) in typed("`make selftest`", of_report)
+    for command, more in (("make profile FORCE=1", True), ("make export", False)):
+        line = typed(f"`{command}`", of_report)
+        assert str(place) in line
+        assert "c.yaml" not in line  # it would plan again, in this folder and for one state alone
+        assert ("FORCE=1" in line or "--force" in line) == more
+
+
+@pytest.mark.parametrize("by", ["make", "module"])
+def test_the_other_state_of_an_ab_run_has_the_same_command(by: Front, tmp_path: Path) -> None:
+    place = tmp_path / "ab"
+    against = place / "against"
+    against.mkdir(parents=True)
+    words = ["--against", "HEAD~1", "--config", "c.yaml", "--results", str(tmp_path)]
+    (place / "command.txt").write_text(command_line(by, words, "ab"))
+    (against / "command.txt").write_text(command_line(by, ["--config", "/c.yaml", "--results", str(against)]))
+    here, other = of_file(place / "command.txt"), of_file(against / "command.txt")
+    assert other == of_stage("run", ["--results", str(against)], by)
+    assert typed("make ab FORCE=1", other) == typed("make ab FORCE=1", here)
+    assert str(against) in typed("make profile", other)
 
 
 def test_a_process_of_a_stage_leaves_its_texts_for_the_stage_to_complete() -> None:

@@ -85,7 +85,8 @@ def test_an_impossible_case_is_reported_in_one_line(block: dict[str, Any], probl
 
 def test_an_encoder_and_a_model_without_a_cache_are_refused(tmp_path: Path) -> None:
     for name, config, problem in (
-        ("bert", {"model_type": "bert", "architectures": ["BertModel"]}, "is an encoder"),
+        ("bert", {"model_type": "bert", "architectures": ["BertModel"]}, "is a BertModel, which gives no next token"),
+        ("base", {"model_type": "gpt2", "architectures": ["GPT2Model"]}, "is a GPT2Model, which gives no next token"),
         ("mamba", {"model_type": "mamba", "architectures": ["MambaForCausalLM"]}, "recurrent state"),
         ("gpt1", {"model_type": "openai-gpt", "architectures": ["OpenAIGPTLMHeadModel"]}, "no key-value cache"),
     ):
@@ -94,6 +95,14 @@ def test_an_encoder_and_a_model_without_a_cache_are_refused(tmp_path: Path) -> N
         (folder / "config.json").write_text(json.dumps(config))
         with pytest.raises(ConfigError, match=problem):
             stage(_arguments(tmp_path, f"hf:{folder}"))
+
+
+@pytest.mark.parametrize("config", [{"hidden_size": 8}, {"model_type": "gpt2"}, {"architectures": []}])
+def test_a_folder_that_does_not_name_its_architecture_is_no_encoder(config: dict[str, Any], tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ConfigError, match="has no `architectures`") as caught:
+        stage(_arguments(tmp_path, f"hf:{tmp_path}"))
+    assert "`save_pretrained`" in caught.value.hint
 
 
 def test_texts_need_a_tokenizer(tmp_path: Path) -> None:

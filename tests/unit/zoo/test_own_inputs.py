@@ -282,7 +282,20 @@ def test_texts_that_begin_alike_count_once_at_a_length_that_cuts_them(tmp_path: 
     assert len(np.unique(made.arrays["input_ids"], axis=0)) == len(made.arrays["input_ids"]) == 8
     with pytest.raises(UsageError, match="gives 1 different sample of 2 tokens, and 8 are the least") as caught:
         loaded.make_inputs(64, 2)
-    assert caught.value.hint
+    assert "plan a larger sequence length" in caught.value.hint
+
+
+def test_texts_of_the_same_tokens_get_no_advice_to_plan_more_of_them(tmp_path: Path) -> None:
+    """As those of a language that the tokenizer does not know: at no length they differ."""
+
+    def unknown(texts: Sequence[str], length: int | None) -> Inputs:
+        return pad(["bread"] * len(texts), length)
+
+    loaded = with_own_inputs(reader(pad_texts=unknown), describe_inputs((text_file(tmp_path, sentences(9)),), "text"))
+    with pytest.raises(UsageError, match="gives 1 different sample of 8 tokens, and 8 are the least") as caught:
+        loaded.make_inputs(64, 8)
+    assert "No text was cut" in caught.value.hint
+    assert "length" not in caught.value.hint
 
 
 def test_few_texts_and_no_texts_are_refused_at_planning(tmp_path: Path) -> None:
