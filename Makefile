@@ -328,12 +328,12 @@ wheel: $(if $(filter system,$(WHERE)),.python,$(VENV)/.installed) ## Build the p
 
 # Long files come first (tests/conftest.py): pytest-xdist would order files by how many tests they have.
 PYTEST   = env -u PYTHONDONTWRITEBYTECODE $(VENV)/bin/python -m pytest
-PARALLEL = -n auto --dist loadfile --no-loadscope-reorder --ignore tests/docker $(HANGING)
-# A test that hangs ends its process after 20 minutes, with the stack of each thread; at the second the tests end.
-HANGING  = -o faulthandler_timeout=1200 -o faulthandler_exit_on_timeout=true --max-worker-restart 1
+PARALLEL = -n auto --dist loadfile --no-loadscope-reorder --ignore tests/docker $(call HANGING,1200) --max-worker-restart 1
+# A test that hangs ends its process after so many seconds, with the stack of each thread; at the second process the tests end.
+HANGING  = -o faulthandler_timeout=$(1) -o faulthandler_exit_on_timeout=true
 
 # The containers mostly wait for a package index: their tests run beside the others, and are shown after them.
-BESIDE_DOCKER = log=$$(mktemp); $(PYTEST) $(1) tests/docker >"$$log" 2>&1 & trap "kill $$! 2>/dev/null || true" EXIT; code=0; \
+BESIDE_DOCKER = log=$$(mktemp); $(PYTEST) $(1) $(call HANGING,2400) tests/docker >"$$log" 2>&1 & trap "kill $$! 2>/dev/null || true" EXIT; code=0; \
   $(PYTEST) $(PARALLEL) $(1) || code=$$?; wait $$! || code=$$?; cat "$$log"; rm -f "$$log"; trap - EXIT; exit $$code
 
 test: $(VENV)/.installed ## Run the tests that every change has to pass: each rule and each stage

@@ -115,6 +115,7 @@ def pytest_configure(config: pytest.Config) -> None:
         "inferometer", deadline=None, max_examples=50 if "not slow" in config.option.markexpr else 100
     )
     settings.load_profile("inferometer")
+    sys.addaudithook(_no_signal_to_all_tests)
     if not hasattr(config, "workerinput"):
         folder = tempfile.mkdtemp(prefix="inferometer-tests-")
         config.add_cleanup(lambda: shutil.rmtree(folder))
@@ -123,6 +124,12 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(_NamesOfFailures(config))
         if config.getoption("numprocesses", None):
             config.pluginmanager.register(_MainProcess())
+
+
+def _no_signal_to_all_tests(event: str, arguments: tuple[object, ...]) -> None:
+    """Process 0 is the own group, -1 every process: one SIGSTOP there would also stop what ends tests that hang."""
+    if event in ("os.kill", "os.killpg") and isinstance(arguments[0], int) and arguments[0] <= 0:
+        raise RuntimeError(f"{event} of process {arguments[0]} would reach all tests")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -65,7 +65,7 @@ class Stopper:
         self._pid = pid
 
     def entered(self, phase: str) -> None:
-        assert self._pid > 0, "the signal would reach this process and its group"
+        assert self._pid, "a phase of no process"
         if phase == self._phase:
             os.kill(self._pid, signal.SIGSTOP)
             threading.Timer(self._seconds, os.kill, (self._pid, signal.SIGCONT)).start()
@@ -126,7 +126,7 @@ class WorkerStopper(Stopper):
     """Stops the case and the worker that forked it, for good."""
 
     def entered(self, phase: str) -> None:
-        assert self._pid > 0
+        assert self._pid, "a phase of no process"
         if phase == self._phase:
             for pid in (psutil.Process(self._pid).ppid(), self._pid):
                 os.kill(pid, signal.SIGSTOP)
