@@ -114,7 +114,9 @@ override OF_AB := CONFIG MODELS BACKENDS PRECISIONS BATCHES SEQ_LENGTHS BOUNDARI
 override PLANNED := $(OF_AB) PROMPTS TOKENS TUNE MAX_ROUNDS INTERVAL BUDGET SCENARIOS BOUND RATES MAX_BATCH BATCHING MAX_DELAY WORKERS IN_FLIGHT \
   CLIENTS SAMPLES REPLICATIONS REQUESTS DURATION PRICE LOADGEN ENDPOINT
 override TAKE_PLAN := export engines roof run energy aggregate report share compare history dispatch bundle verify selftest watch ab reproduce
-override TAKEN := $(if $(filter ab,$(MAKECMDGOALS)),$(OF_AB)) $(if $(filter reproduce,$(MAKECMDGOALS)),ROUNDS)
+# docker/stage mounts the files that these name.
+override MOUNTED := $(if $(filter local system,$(WHERE)),,$(foreach name,CONFIG MODELS INPUTS PROMPTS,$(if $(findstring /,$(value $(name)))$(findstring .,$(value $(name))),$(name))))
+override TAKEN := $(MOUNTED) $(if $(filter ab,$(MAKECMDGOALS)),$(OF_AB)) $(if $(filter reproduce,$(MAKECMDGOALS)),ROUNDS)
 export override UNREAD := $(if $(filter 0,$(MAKELEVEL)),$(if $(filter-out $(TAKE_PLAN),$(MAKECMDGOALS)),,$(if $(MAKECMDGOALS),$(firstword \
   $(foreach name,$(filter-out $(TAKEN),$(filter $(PLANNED),$(GIVEN))),$(if $(value $(name)),$(name)))))))
 export override GOAL := $(firstword $(MAKECMDGOALS))

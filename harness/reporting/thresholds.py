@@ -90,7 +90,8 @@ def parse(text: str) -> Threshold:
     quantities |= {key: figure.quantity for key, figure in LOAD_METRICS.items()}
     quantities |= {key: figure.quantity for key, figure in TOKEN_METRICS.items()}
     if name not in quantities:
-        near = difflib.get_close_matches(name, quantities, n=3, cutoff=0.7)
+        longer = [known for known in quantities if len(name) > 2 and known.startswith(name)]
+        near = longer[:3] or difflib.get_close_matches(name, quantities, n=3, cutoff=0.7)
         some = f"Did you mean {' or '.join(near)}?" if near else f"Usual are {', '.join(_USUAL)}."
         raise UsageError(
             f"`{text}`: there is no metric `{name}`.", f"{some} `make compare THRESHOLD={LIST}` lists all."

@@ -323,7 +323,12 @@ def test_a_text_that_is_no_threshold_is_named(text: str, problem: str) -> None:
 
 @pytest.mark.parametrize(
     ("text", "named"),
-    [("foo<1", "Usual are latency_p50"), ("latency_p51<1ms", "latency_p50"), ("trougput>5/s", "throughput")],
+    [
+        ("foo<1", "Usual are latency_p50"),
+        ("latency_p51<1ms", "latency_p50"),
+        ("trougput>5/s", "throughput"),
+        ("ttft<1s", "ttft_p50 or ttft_p95"),
+    ],
 )
 def test_an_unknown_metric_gets_near_ones_or_usual_ones_and_where_all_are(text: str, named: str) -> None:
     with pytest.raises(UsageError) as caught:

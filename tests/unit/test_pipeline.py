@@ -296,6 +296,15 @@ def test_make_takes_choices_of_the_plan_where_it_plans_and_empty_ones_anywhere()
     assert _refused("run", "MODELS=") == ""
 
 
+def test_make_takes_a_file_that_a_container_gets_and_no_name() -> None:
+    for where, refused in (("docker", False), ("auto", False), ("system", True)):
+        command = ["make", "--dry-run", "run", f"WHERE={where}", "PYTHON=true", "DOCKER=false"]
+        for choice, expected in (("MODELS=nets/a.onnx", refused), ("MODELS=resnet18", True)):
+            env = {name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "MAKELEVEL")}
+            done = subprocess.run([*command, choice], cwd=ROOT, env=env, check=False, capture_output=True, text=True)
+            assert ("does not read %s" in done.stdout) is expected, (where, choice)
+
+
 def test_make_takes_no_value_of_a_refused_choice_for_a_command(tmp_path: Path) -> None:
     assert "does not read CONFIG" in _refused("run", f"CONFIG=$(shell touch {tmp_path}/ran)")
     assert not (tmp_path / "ran").exists()
