@@ -50,7 +50,7 @@ FORCE       ?=#? export, engines, roof, run, load, generate, energy, profile, di
 ONLY        ?=#? bench, load, generate, profile, report: a model: the whole report of it alone, into RESULTS/reports/
 PLAIN_CHARTS ?=#? bench, load, generate, profile, report: 1: charts without title and caption, for papers
 BASELINE    ?=#? compare: earlier results folder, its summary.json, or a store of runs
-THRESHOLD   ?=#? compare, ab: limits, as latency_p50<100ms; several with ; between them
+THRESHOLD   ?=#? compare, ab: limits, as latency_p50<100ms; several with ; between them; compare: list prints all metrics
 MAX_REGRESSION ?=#? compare, ab: slow-down that is accepted, as 5%
 EQUIVALENCE ?=#? compare, ab: change that counts as none, as 2% (1%)
 ACROSS      ?=#? compare: 1: another machine or version: name every difference, judge ratios over the baseline backend alone
@@ -70,7 +70,7 @@ DEPTH       ?=#? depth of the module tree down to which layers are shown
 
 #- Other programs
 WEB         ?=#? watch: 1 serves a page to this machine alone
-PORT        ?= 0#? watch: port of that page; 0 takes a free one
+PORT        ?= 0#? watch, with WEB: port of that page; 0 takes a free one
 MLFLOW      ?=#? share: MLflow server or database to log to as well, as sqlite:///mlflow.db
 AUDIT_SERVICE ?= pypi#? audit: source of known vulnerabilities: pypi or osv
 
@@ -105,14 +105,30 @@ override NEAREST = $$($(or $(FOUND_PYTHON),python3) -c 'import difflib, sys; nam
 # A misspelt variable would be ignored without a word: MODEL=resnet18 would plan the whole default run.
 override GIVEN := $(foreach name,$(filter-out MAKEFLAGS MAKEOVERRIDES MAKELEVEL GNUMAKEFLAGS -*-,$(.VARIABLES)),$(if $(filter command,$(firstword $(origin $(name)))),$(name)))
 export override UNKNOWN := $(firstword $(filter-out $(CHOICES) $(RENAMED) IMAGE_% MAKE% -*%,$(GIVEN)))
-ifneq ($(UNKNOWN),)
-.PHONY : help $(MAKECMDGOALS)
-$(or $(MAKECMDGOALS),help):
-	@printf 'Error: there is no variable %s.\nHint:  %s`make` alone lists all of them.\n' "$$UNKNOWN" "$(call NEAREST,"$$UNKNOWN",$(CHOICES))" >&2; exit 2
-else
 
 # A value is data: what a caller set is taken literally, or Make would expand a `$(shell …)` in it.
 $(foreach name,$(CHOICES) $(RENAMED),$(if $(filter command environment,$(firstword $(origin $(name)))),$(eval override $(name) := $$(value $(name)))))
+
+# So would a choice of what to plan for a target that takes the plan as it is: `make run MODELS=resnet18` would measure all of it.
+override OF_AB := CONFIG MODELS BACKENDS PRECISIONS BATCHES SEQ_LENGTHS BOUNDARIES MODES SETTINGS INPUTS EXPORTER ROUNDS
+override PLANNED := $(OF_AB) PROMPTS TOKENS TUNE MAX_ROUNDS INTERVAL BUDGET SCENARIOS BOUND RATES MAX_BATCH BATCHING MAX_DELAY WORKERS IN_FLIGHT \
+  CLIENTS SAMPLES REPLICATIONS REQUESTS DURATION PRICE LOADGEN ENDPOINT
+override TAKE_PLAN := export engines roof run energy aggregate report share compare history dispatch bundle verify selftest watch ab reproduce
+# docker/stage mounts the files that these name.
+override MOUNTED := $(if $(filter local system,$(WHERE)),,$(foreach name,CONFIG MODELS INPUTS PROMPTS,$(if $(findstring /,$(value $(name)))$(findstring .,$(value $(name))),$(name))))
+override TAKEN := $(MOUNTED) $(if $(filter ab,$(MAKECMDGOALS)),$(OF_AB)) $(if $(filter reproduce,$(MAKECMDGOALS)),ROUNDS)
+export override UNREAD := $(if $(filter 0,$(MAKELEVEL)),$(if $(filter-out $(TAKE_PLAN),$(MAKECMDGOALS)),,$(if $(MAKECMDGOALS),$(firstword \
+  $(foreach name,$(filter-out $(TAKEN),$(filter $(PLANNED),$(GIVEN))),$(if $(value $(name)),$(name)))))))
+export override GOAL := $(firstword $(MAKECMDGOALS))
+ifneq ($(UNKNOWN)$(UNREAD),)
+.PHONY : help $(MAKECMDGOALS)
+$(or $(MAKECMDGOALS),help):
+	@if [ -n "$$UNKNOWN" ]; then \
+	  printf 'Error: there is no variable %s.\nHint:  %s`make` alone lists all of them.\n' "$$UNKNOWN" "$(call NEAREST,"$$UNKNOWN",$(CHOICES))" >&2; \
+	else \
+	  printf 'Error: `make %s` does not read %s.\nHint:  `make plan %s=…` does; or leave it out.\n' "$$GOAL" "$$UNREAD" "$$UNREAD" >&2; \
+	fi; exit 2
+else
 
 # FORCE=0 says no.
 SWITCHES := ACROSS FORCE LOADGEN PLAIN_CHARTS TUNE WEB
@@ -170,10 +186,7 @@ ENERGY = $(STAGE).energy $(PLACE) --models-dir "$$MODELS_DIR" --python "$$BACKEN
 PROFILE = $(STAGE).profile_ops $(PLACE) --models-dir "$$MODELS_DIR" --python "$$BACKEND_PYTHONS" $(if $(FORCE),--force) \
           --layers "$$LAYERS" $(if $(DEPTH),--depth "$$DEPTH") $(if $(PROFILE_RUNS),--runs "$$PROFILE_RUNS")
 # The user named what to plan: load and profile then plan again.
-ASKED = $(strip $(if $(filter override,$(origin CONFIG)),CONFIG) $(DEVICE) $(MODELS) $(BACKENDS) $(PRECISIONS) $(BATCHES) $(SEQ_LENGTHS) \
-        $(BOUNDARIES) $(MODES) $(SETTINGS) $(INPUTS) $(EXPORTER) $(PROMPTS) $(TOKENS) $(TUNE) $(ROUNDS) $(MAX_ROUNDS) $(INTERVAL) $(BUDGET) \
-        $(SCENARIOS) $(BOUND) $(RATES) $(MAX_BATCH) $(BATCHING) $(MAX_DELAY) $(WORKERS) $(IN_FLIGHT) $(CLIENTS) $(SAMPLES) $(REPLICATIONS) $(REQUESTS) \
-        $(DURATION) $(PRICE) $(LOADGEN) $(ENDPOINT))
+ASKED = $(strip $(if $(filter override,$(origin CONFIG)),CONFIG) $(DEVICE) $(foreach name,$(filter-out CONFIG,$(PLANNED)),$($(name))))
 AGGREGATE = $(STAGE).aggregate $(PLACE) --models-dir "$$MODELS_DIR" $(if $(FORCE),--force)
 REPORT = $(STAGE).report $(PLACE) $(if $(PLAIN_CHARTS),--plain-charts) $(if $(ONLY),--only "$$ONLY")
 COMPARE = $(STAGE).compare $(PLACE) $(if $(BASELINE),--baseline "$$BASELINE") --threshold "$$THRESHOLD" \
@@ -309,7 +322,7 @@ history: ## Add the run to a store (STORE), and find where cases became slower o
 
 # Reads files alone, also those of a run in an image; its page would be out of reach in a container without a network.
 watch: $(if $(filter system,$(WHERE)),.python,$(VENV)/.installed) ## Show live progress of a run, on the terminal or as a page (WEB=1)
-	@$(HERE).watch $(PLACE) $(if $(WEB),--web --port "$$PORT")
+	@$(HERE).watch $(PLACE) $(if $(WEB),--web) $(if $(PORT),$(if $(or $(WEB),$(filter PORT,$(GIVEN))),--port "$$PORT"))
 
 # An environment of its own: what it needs has no place among what is measured. The answer is a report, never a failure.
 audit: .venv-audit/.installed ## List known vulnerabilities of the lock file's packages; they do not fail the target (AUDIT_SERVICE)
@@ -351,7 +364,12 @@ check: $(VENV)/.installed ## Lint, format, types and import contracts
 # --- where stages run ---------------------------------------------------------------------------------------------
 
 ifneq ($(WHERE),auto)
+# Without a container nothing reads these.
+export override CONTAINED := $(firstword $(foreach name,$(filter IMAGE IMAGE_% GPUS RUN_FLAGS,$(GIVEN)),$(if $(value $(name)),$(name))))
 where: $(if $(filter local,$(WHERE)),$(VENV)/.installed,$(if $(filter system,$(WHERE)),.python))
+	@case "$$WHERE" in local | system) if [ -n "$$CONTAINED" ]; then \
+	  printf 'Error: %s is of a container, and these stages run in none (WHERE=%s).\nHint:  Leave it out, or start a container engine: WHERE=docker.\n' \
+	    "$$CONTAINED" "$$WHERE" >&2; exit 2; fi ;; esac
 	@case "$$WHERE" in \
 	local | docker) ;; \
 	system) echo "Running with $$PYTHON as it is." ;; \

@@ -42,24 +42,35 @@ from harness.reporting import thresholds
 from harness.reporting.prose.conditions import short_conditions
 from harness.reporting.tables import comparison_table as tables
 from harness.reporting.tables.machines_tables import machines_blocks
+from harness.reporting.tables.metrics_table import metrics_table
 from harness.reporting.thresholds import Threshold
 from harness.reporting.writers import github
 from harness.reporting.writers.github import pr_comment
 from harness.reporting.writers.junit import junit
 from harness.reporting.writers.markdown import document_text, section
+from harness.reporting.writers.terminal import table_text
 
 
 @without_garbage_collection()
 def stage(arguments: Sequence[str]) -> None:
     """Read both, judge, write, and fail where a row or a threshold fails."""
     options = _options(arguments)
+    if [text.strip() for text in options.threshold] == [thresholds.LIST]:
+        cli.say(table_text(metrics_table()))
+        return
     limits = thresholds.parse_all(options.threshold)
-    margins = thresholds.parse_margins(options.equivalence, options.max_regression)
+    margins = thresholds.parse_margins(options.equivalence or f"{EQUIVALENCE:.0%}", options.max_regression)
     results = Results(options.results)
     baseline_path = None if options.baseline is None else _summary_path(options.baseline, results)
     if baseline_path is None and not limits and options.design == "across" and len(results.machines()) > 1:
         _compare_machines(results)
         return
+    given = {"MAX_REGRESSION": options.max_regression, "EQUIVALENCE": options.equivalence}
+    if baseline_path is None and limits and (unread := next((name for name, value in given.items() if value), None)):
+        raise UsageError(
+            f"{unread} is of a comparison with another run, and limits alone are judged without it.",
+            f"Name that run too, make compare BASELINE=<folder>, or leave {unread} out.",
+        )
     if baseline_path is None and not limits:
         raise UsageError(
             "There is nothing to compare with.",
@@ -74,7 +85,7 @@ def stage(arguments: Sequence[str]) -> None:
     if baseline_path is not None and not baseline_path.is_file():
         raise MissingInputError(
             f"{baseline_path} does not exist.",
-            "Name the results folder of an earlier run, or its summary.json: make compare BASELINE=<folder>.",
+            _NAME_BASELINE,
         )
     baseline = None if baseline_path is None else file_sums.ByModel(baseline_path, where=_where(baseline_path))
     if baseline is None and options.design != "separate":
@@ -221,7 +232,7 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--baseline", help=TEXTS["--baseline"])
     parser.add_argument("--threshold", action="append", default=[], help=TEXTS["--threshold"])
     parser.add_argument("--max-regression", help=TEXTS["--max-regression"])
-    parser.add_argument("--equivalence", default=f"{EQUIVALENCE:.0%}", help=TEXTS["--equivalence"])
+    parser.add_argument("--equivalence", help=TEXTS["--equivalence"])
     kinds = parser.add_mutually_exclusive_group()
     kinds.add_argument(
         "--across",
@@ -257,12 +268,17 @@ def _summary_path(text: str, results: Results) -> Path:
     given = cli.path(text.removeprefix("file://"))
     if given.is_dir() and is_store(given):
         return RunStore(given).summary(baseline_in(RunStore(given), file_sums.ByModel(results.summary)))
-    return given if given.is_file() or given.suffix == ".json" else Results(given).summary
+    if given.is_file() and given.suffix != ".json":
+        raise UsageError(f"{given} is a file, and no summary.json.", _NAME_BASELINE)
+    return given if given.suffix == ".json" and not given.is_dir() else Results(given).summary
+
+
+_NAME_BASELINE = "Name the results folder of an earlier run, or its summary.json: make compare BASELINE=<folder>."
 
 
 def _where(path: Path) -> str:
     """The folder of the baseline, for hints: `aggregate` in the current one would not make the baseline again."""
-    return f" RESULTS={shlex.quote(str(path.parent))}"
+    return f" RESULTS={shlex.quote(str(path.parent)) if path.parent != Path() else './'}"
 
 
 def _side(path: Path, summary: Summary) -> Side:

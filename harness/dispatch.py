@@ -15,6 +15,7 @@ writes  results/machines/<machine>/…, attempts/<unit>/<number>.json, fleet.jso
 
 from __future__ import annotations
 
+import shlex
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -56,6 +57,11 @@ def stage(arguments: Sequence[str]) -> None:
     parser.add_argument("--force", action="store_true", help="measure again what is already there")
     cli.add_folders(parser)
     options = parser.parse_args(arguments)
+    if options.address and options.runner == "local":
+        raise UsageError(
+            "ADDRESS is of a Ray cluster or of Slurm, and the runner is local.",
+            f"make dispatch RUNNER=ray ADDRESS={shlex.quote(options.address)}; or RUNNER=slurm.",
+        )
     results, models = Results(options.results), Models(options.models_dir)
     plan = store.load(results.plan, Plan, "make plan")
     if pickled := next((model.name for model in plan.models if model.name.startswith("pickle:")), None):

@@ -20,6 +20,7 @@ from pathlib import Path
 from harness.comparison.run_history import analyse, with_decision
 from harness.core import cli, file_sums, store
 from harness.core.errors import MissingInputError, RegressionError, UsageError
+from harness.core.given_paths import require_folder
 from harness.core.layout import Results, RunStore
 from harness.core.lock import exclusive
 from harness.core.parallel import without_garbage_collection
@@ -45,6 +46,8 @@ def stage(arguments: Sequence[str]) -> None:
     results = Results(options.results)
     remote = RemoteStore(options.store) if is_url(options.store) else None
     files = results.store_copy(remote.url) if remote else RunStore(cli.path(options.store.removeprefix("file://")))
+    if remote is None:
+        require_folder(files.root, "STORE", "<folder>")
     if Results(files.root).plan.exists():
         raise UsageError(
             f"{files.root} is a folder of results, which `make clean` empties.", "Name another: STORE=<folder>."

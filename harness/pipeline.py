@@ -176,7 +176,12 @@ VARIABLES: tuple[Variable, ...] = (
     Variable("ONLY", "--only", ("report",), "report of this model alone, with all tables and charts"),
     Variable("PLAIN_CHARTS", "--plain-charts", ("report",), "charts without title and caption", switch=True),
     Variable("BASELINE", "--baseline", ("compare",), "earlier results folder, its summary.json, or a store of runs"),
-    Variable("THRESHOLD", "--threshold", ("compare", "ab"), "limits, separated by ;, as latency_p50<100ms"),
+    Variable(
+        "THRESHOLD",
+        "--threshold",
+        ("compare", "ab"),
+        "limits, separated by ;, as latency_p50<100ms; list prints all metrics",
+    ),
     Variable(
         "MAX_REGRESSION",
         "--max-regression",

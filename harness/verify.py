@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -17,7 +18,8 @@ from pathlib import Path
 
 from harness.core import archive, cli, packed, store
 from harness.core.archive import ASK_AGAIN
-from harness.core.errors import MalformedFileError, MissingInputError, UsageError
+from harness.core.errors import MalformedFileError, UsageError
+from harness.core.given_paths import require_file
 from harness.core.layout import BUNDLE_MANIFEST, Results
 from harness.core.schemas import Bundle, PackedSummary, Summary
 from harness.core.seal import unsealed
@@ -37,8 +39,7 @@ def stage(arguments: Sequence[str]) -> None:
     options = parser.parse_args(arguments)
     if options.bundle is None:
         raise UsageError("No bundle was named.", "make verify BUNDLE=results/<plan_id>.tar.xz")
-    if not options.bundle.is_file():
-        raise MissingInputError(f"There is no file {options.bundle}.", "make verify BUNDLE=<archive>")
+    require_file(options.bundle, "a bundle", "make verify BUNDLE=<archive>", _in_folder(options.bundle))
     files = archive.unpack(options.bundle)
     manifest = read_manifest(options.bundle, files)
     check_sums(options.bundle, manifest, files)
@@ -58,6 +59,14 @@ def stage(arguments: Sequence[str]) -> None:
     check_derived(options.bundle, manifest, derived, made)
     cli.say(f"{options.bundle}: {len(manifest.files)} files as packed; {', '.join(sorted(derived))} come out the same.")
     cli.say(f"Plan {manifest.plan_id}, Inferometer {_code(manifest)}.")
+
+
+def _in_folder(folder: Path) -> str:
+    """The command that verifies the latest bundle in a folder, or packs one."""
+    if packed := sorted(folder.glob("*.tar.xz"), key=lambda path: path.stat().st_mtime):
+        return f"Name the archive in it: make verify BUNDLE={shlex.quote(str(packed[-1]))}"
+    again = f"make bundle RESULTS={shlex.quote(str(folder))}"
+    return f"It has no archive. `{again}` packs the run of a results folder."
 
 
 def read_manifest(bundle: Path, files: dict[str, bytes]) -> Bundle:

@@ -31,7 +31,7 @@ def stage(arguments: Sequence[str]) -> None:
     """Show progress until the run is complete; Ctrl-C ends it at any time without an error."""
     options = _parser().parse_args(arguments)
     if options.port is not None and not options.web:
-        raise UsageError("PORT is of the page.", "Ask for the page too: make watch WEB=1 PORT=….")
+        raise UsageError("PORT is of the page.", f"Ask for the page too: make watch WEB=1 PORT={options.port}")
     results = Results(options.results)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     os.nice(19)  # the measured processes have priority

@@ -15,6 +15,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from types import TracebackType
@@ -23,6 +24,7 @@ from typing import Any, NoReturn
 from harness.core import hints
 from harness.core import text as sanitize
 from harness.core.errors import InferometerError, StorageError, UnavailableError, UsageError
+from harness.core.given_paths import require_folder
 from harness.core.host import limits, orphans
 from harness.core.seal import UNSEALED
 
@@ -81,15 +83,26 @@ def parser(module: str, docstring: str | None) -> Parser:
 def add_folders(target: argparse.ArgumentParser, models: bool = True) -> None:
     """Add the `--results` option and, for stages that need exports, `--models-dir`: the same in every stage."""
     if models:
-        target.add_argument("--models-dir", type=_folder, default=Path("models"), help="folder of exports (models)")
-    target.add_argument("--results", type=_folder, default=Path("results"), help="folder of results (results)")
+        target.add_argument(
+            "--models-dir",
+            type=partial(_folder, variable="MODELS_DIR", usual="models"),
+            default=Path("models"),
+            help="folder of exports (models)",
+        )
+    target.add_argument(
+        "--results",
+        type=partial(_folder, variable="RESULTS", usual="results"),
+        default=Path("results"),
+        help="folder of results (results)",
+    )
 
 
-def _folder(text: str) -> Path:
+def _folder(text: str, variable: str, usual: str) -> Path:
     if not text:
         raise UsageError(
             "The name of a folder is empty.", "Leave RESULTS and MODELS_DIR out, or name one: RESULTS=results."
         )
+    require_folder(path(text), variable, usual)
     return path(text)
 
 

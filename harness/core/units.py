@@ -109,6 +109,14 @@ WIDE = f"[wider than ×{MAX_PRINTED_FACTOR:g}]"
 """Shown in place of both ends of an interval that is too wide to be useful."""
 
 
+def wide_means(file: str) -> str:
+    """The explanation of WIDE, as Markdown. file: the one that has the digits."""
+    return (
+        f"**{WIDE}**: the upper end of the interval is more than {MAX_PRINTED_FACTOR:g} times the lower one, so that "
+        f"its digits would say nothing; {file} has them."
+    )
+
+
 def too_wide_to_print(interval: Interval) -> bool:
     """Whether the interval of a positive figure spans more than MAX_PRINTED_FACTOR."""
     return interval.low <= 0 or interval.high / interval.low > MAX_PRINTED_FACTOR

@@ -72,7 +72,9 @@ def parse_interpreters(texts: Sequence[str]) -> dict[str, Path]:
         backend_info(backend)
         executable = shutil.which(path)
         if executable is None:
-            raise UsageError(f"{path}, named for {backend}, is not an executable.", "Name a Python interpreter.")
+            inside = Path(path) / "bin" / "python"
+            hint = f"BACKEND_PYTHONS={backend}={inside}" if inside.is_file() else "Name a Python interpreter."
+            raise UsageError(f"{path}, named for {backend}, is not an executable.", hint)
         # Not resolved: a virtual environment's python is a link and must be called by the link's path.
         paths[backend] = Path(os.path.abspath(executable))  # noqa: PTH100
     return paths

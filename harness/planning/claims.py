@@ -38,6 +38,8 @@ def read(name: str, folder: Path) -> Claim:
     """A claim by its name. Raises UsageError for an unknown one, ConfigError for a file that cannot be used."""
     if name not in (known := names(folder)):
         problem, hint = unknown_name("claim", name, known)
+        if Path(name).stem in known:
+            hint = f"CLAIM takes the name, and no path: CLAIM={Path(name).stem}."
         raise UsageError(problem, f"{hint} make reproduce CLAIM=list describes them.")
     path = folder / f"{name}{SUFFIX}"
     try:

@@ -123,11 +123,14 @@ def read_yaml(path: Path) -> dict[str, Any]:
         with open_to_read(path) as file:
             content = file.read(MAX_BYTES + 1)
     except OSError as error:
-        beside = sorted(path.parent.glob("*.yaml")) or [
+        is_folder = path.is_dir()
+        beside = sorted((path if is_folder else path.parent).glob("*.yaml")) or [
             FOLDER / place.name for place in sorted(_PACKAGED.glob("*.yaml"))
         ]
         raise MissingInputError(
-            f"The configuration {path} cannot be read: {error.strerror}.",
+            f"{path} is a folder, and a configuration is a file."
+            if is_folder
+            else f"The configuration {path} cannot be read: {error.strerror}.",
             f"Name one with CONFIG=…; there are: {', '.join(map(str, beside))}.",
         ) from error
     if len(content) > MAX_BYTES:

@@ -83,7 +83,10 @@ def document(
         _optional("Harness overhead", *calibration_section(summary)),
         _optional("Not measured", unmeasured_table(summary.rows)),
         _optional("Notes", "\n".join(f"- {escape(note)}" for note in summary.notes)),
-        section("How to read this", guide(summary), selftest_text),
+    ]
+    explained = guide(summary, any(units.WIDE in part for part in parts))
+    parts += [
+        _optional("How to read this", explained, selftest_text),
         section("Environment", provenance(summary), environment_table(summary.environments)),
     ]
     return paragraphs(parts) + "\n"

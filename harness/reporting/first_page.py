@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from typing import Any
@@ -231,17 +231,21 @@ def answer_table(summary: Summary, most: int = MAX_ANSWERS) -> DocumentBlock:
     headers: list[tuple[str, Align]] = [*((name, "left") for name in names), (baseline, "right")]
     lines = list(map(answer_cells, shown))
     table = text_table(headers, lines)
-    cells = " ".join(cell for line in lines for cell in line)
-    notes = [f"Medians of a batch{_other_modes(summary)}."]
-    if "×" in cells:
-        notes.append(f"×: speed-up over {baseline} {FULL}.")
-    if "**" in cells:
-        notes.append("**Bold**: clearly the fastest.")
-    if ranking.DOUBT in cells:
-        notes.append(ranking.DOUBT_MEANS)
+    notes = [f"Medians of a batch{_other_modes(summary)}.", *mark_notes(lines, baseline)]
     if (more := len(_first_tables(summary)) - len({answer.model for answer in shown})) > 0:
         notes.append(f"{units.count(more, 'more model')} in the details.")
     return replace(table, note=" ".join(notes))
+
+
+def mark_notes(lines: Iterable[Sequence[str]], baseline: str) -> list[str]:
+    """The meaning of the marks that occur in lines of answers. baseline: its name in the header."""
+    cells = " ".join(cell for line in lines for cell in line)
+    meanings = {
+        "×": f"×: speed-up over {baseline} {FULL}.",
+        "**": "**Bold**: clearly the fastest.",
+        ranking.DOUBT: ranking.DOUBT_MEANS,
+    }
+    return [meaning for mark, meaning in meanings.items() if mark in cells]
 
 
 def answer_cells(answer: ModelAnswer) -> list[str]:

@@ -11,6 +11,7 @@ gpt2/endpoint/fp32/server:ttft_p99<200ms      the same names of generation under
 
 from __future__ import annotations
 
+import difflib
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -40,6 +41,9 @@ UNITS: Mapping[Quantity, Mapping[str, float]] = {
 _FORM = re.compile(
     r"(?:(?P<selector>.+):)?(?P<metric>\w+)\s*(?P<operator><=|>=|<|>)\s*(?P<number>\d+(?:\.\d+)?(?:e-?\d+)?)\s*(?P<unit>\S*)"
 )
+LIST = "list"
+"""In place of limits: the user asks which metrics there are."""
+_USUAL = ("latency_p50", "latency_p99", "throughput", "speedup", "memory", "load_peak", "ttft_p99", "itl_p50")
 _MOST_NAMED = 12
 """Rows that a hint lists at most."""
 _EXAMPLES = "THRESHOLD='latency_p50<100ms', THRESHOLD='minilm-l6/onnxruntime:throughput>=1000/s'"
@@ -86,7 +90,12 @@ def parse(text: str) -> Threshold:
     quantities |= {key: figure.quantity for key, figure in LOAD_METRICS.items()}
     quantities |= {key: figure.quantity for key, figure in TOKEN_METRICS.items()}
     if name not in quantities:
-        raise UsageError(f"`{text}`: there is no metric `{name}`.", f"Metrics are {', '.join(quantities)}.")
+        longer = [known for known in quantities if len(name) > 2 and known.startswith(name)]
+        near = longer[:3] or difflib.get_close_matches(name, quantities, n=3, cutoff=0.7)
+        some = f"Did you mean {' or '.join(near)}?" if near else f"Usual are {', '.join(_USUAL)}."
+        raise UsageError(
+            f"`{text}`: there is no metric `{name}`.", f"{some} `make compare THRESHOLD={LIST}` lists all."
+        )
     units = UNITS[quantities[name]]
     if unit not in units:
         known = ", ".join(filter(None, units))

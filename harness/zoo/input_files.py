@@ -17,7 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.core import store
-from harness.core.errors import ConfigError, ExportError, MalformedFileError, MissingInputError, UsageError, reason
+from harness.core.errors import ConfigError, ExportError, MalformedFileError, UsageError, reason
+from harness.core.given_paths import require_file
 from harness.core.safe_files import SizeLimit, open_to_read, read_text
 from harness.core.schemas import GivenInputs, Kind
 from harness.core.units import count
@@ -103,10 +104,8 @@ def _given(path: str, sha256: str = "", length: int | None = None) -> GivenInput
 
 
 def _require_file(path: Path) -> None:
-    if not path.is_file():
-        raise MissingInputError(
-            f"There is no file of inputs {path}.", "Check INPUTS; a relative path begins at the current folder."
-        )
+    hint = "Check INPUTS; a relative path begins at the current folder."
+    require_file(path, "INPUTS", hint, "Name a file in it: INPUTS=<file>.npz or INPUTS=<file>.txt.")
 
 
 def read_texts(path: Path) -> list[str]:
@@ -190,10 +189,7 @@ def prompt_lines(path: Path) -> list[str]:
 
     Raises MissingInputError, MalformedFileError where it is not UTF-8, or ConfigError where no line is left.
     """
-    if not path.is_file():
-        raise MissingInputError(
-            f"There is no file {path}.", "PROMPTS takes lengths, as 128,1024, or a file of prompts."
-        )
+    require_file(path, "PROMPTS", "PROMPTS takes lengths, as 128,1024, or a file of prompts.")
     lines = _lines(path, SizeLimit.TEXT, "one prompt a line, or one pair of lengths")
     kept = [line for line in lines if line and not line.startswith("#")]
     if not kept:

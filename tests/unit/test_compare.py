@@ -14,7 +14,7 @@ from harness import compare
 from harness.aggregation.flags import UNCERTAIN
 from harness.aggregation.grades import finding
 from harness.comparison.verdicts import Margins
-from harness.core import cli
+from harness.core import cli, units
 from harness.core.errors import (
     MalformedFileError,
     MissingInputError,
@@ -34,6 +34,7 @@ from harness.core.schemas import (
     Judgement,
     LatencyPart,
     Measured,
+    Quantity,
     Split,
     Summary,
 )
@@ -318,6 +319,78 @@ def test_a_text_that_is_no_threshold_is_named(text: str, problem: str) -> None:
     assert problem in caught.value.problem
     assert text in caught.value.problem
     assert caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("foo<1", "Usual are latency_p50"),
+        ("latency_p51<1ms", "latency_p50"),
+        ("trougput>5/s", "throughput"),
+        ("ttft<1s", "ttft_p50 or ttft_p95"),
+    ],
+)
+def test_an_unknown_metric_gets_near_ones_or_usual_ones_and_where_all_are(text: str, named: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        thresholds.parse(text)
+    assert named in caught.value.hint
+    assert caught.value.hint.endswith("`make compare THRESHOLD=list` lists all.")
+    assert len(caught.value.hint) < 160, "few names"
+
+
+def test_every_metric_is_listed_without_any_results(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    compare.stage(["--threshold", "list", "--results", str(tmp_path / "none")])
+    lines = capsys.readouterr().out.splitlines()
+    known = [*thresholds.METRICS, *thresholds.LOAD_METRICS, *thresholds.TOKEN_METRICS]
+    assert [line.split()[0] for line in lines[2:]] == known
+    for name in known:
+        unit = next(iter(thresholds.UNITS[_quantity(name)]))
+        assert thresholds.parse(f"{name}<1{unit}").metric == name
+
+
+def _quantity(name: str) -> Quantity:
+    groups = (thresholds.METRICS, thresholds.LOAD_METRICS, thresholds.TOKEN_METRICS)
+    return next(group[name].quantity for group in groups if name in group)
+
+
+@pytest.mark.parametrize("option", ["--max-regression", "--equivalence"])
+def test_a_margin_without_a_baseline_is_refused(folders: Folders, before: Summary, option: str) -> None:
+    folders.put(before, before)
+    with pytest.raises(UsageError, match="limits alone are judged without it") as caught:
+        compare.stage(["--threshold", "latency_p50<9s", option, "5%", "--results", str(folders.current.root)])
+    assert "BASELINE=<folder>" in caught.value.hint
+
+
+def test_only_what_a_comparison_has_is_explained(folders: Folders, before: Summary, after: Summary) -> None:
+    folders.put(before, after)
+    compare.stage(["--threshold", "latency_p50<9s", "--results", str(folders.current.root)])
+    text = folders.current.comparison_report.read_text()
+    assert "- A threshold fails on its point estimate" in text
+    assert [mark for mark in ("**change**", "**SAME**", "slower row", "**95% CI**", units.WIDE) if mark in text] == []
+    folders()
+    text = folders.current.comparison_report.read_text()
+    assert "**change**" in text
+    assert "- A slower row fails beyond" in text
+    assert "threshold fails" not in text
+
+
+def test_a_wide_interval_of_a_comparison_is_explained(folders: Folders, before: Summary, after: Summary) -> None:
+    folders.put(before, after)
+    folders()
+    comparison = folders.saved()
+    row = next(row for row in comparison.rows if row.ci95)
+    wide = row.model_copy(update={"ci95": Interval(low=0.5, high=2.0)})
+    text = comparison_table.document(comparison.model_copy(update={"rows": (wide,)}), "")
+    assert text.count(units.WIDE) == 2
+    assert "comparison.json has them" in text
+
+
+def test_a_file_that_is_no_summary_is_no_baseline(folders: Folders, before: Summary, tmp_path: Path) -> None:
+    folders.put(before, before)
+    archive = tmp_path / "run.tar.xz"
+    archive.touch()
+    with pytest.raises(UsageError, match=r"run\.tar\.xz is a file, and no summary\.json"):
+        compare.stage(["--baseline", str(archive), "--results", str(folders.current.root)])
 
 
 def test_several_thresholds_in_one_option() -> None:

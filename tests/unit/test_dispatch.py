@@ -261,3 +261,9 @@ def test_the_code_of_both_sides_is_compared_by_content(tmp_path: Path, monkeypat
 def test_a_file_of_a_request_stays_below_the_units_folder() -> None:
     with pytest.raises(ValueError, match="no path below a folder"):
         UnitFile(path="../x", sha256="0" * 64)
+
+
+def test_an_address_of_the_local_runner_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="the runner is local") as caught:
+        stage(["--address", "10.0.0.1:6379", "--results", str(tmp_path)])
+    assert "RUNNER=ray ADDRESS=10.0.0.1:6379" in caught.value.hint

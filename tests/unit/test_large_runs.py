@@ -23,7 +23,7 @@ import pytest
 from harness import aggregate, bundle, compare, history, report, verify
 from harness.aggregation import join
 from harness.aggregation.usage import timed_usage
-from harness.core import file_sums, packed, parallel, raw_files, store
+from harness.core import file_sums, packed, parallel, raw_files, store, units
 from harness.core.errors import (
     FormatError,
     MalformedFileError,
@@ -481,6 +481,12 @@ def test_the_report_has_a_line_a_model_and_the_page_its_rows(large: Run) -> None
             assert any(f'id="case-{case.case_id}"' in body for body in opened), case.case_id
             assert f'id="case-{case.case_id}"' not in page
     assert not list(large.results.charts.glob("*"))
+    wide = any(units.WIDE in body for body in opened)
+    assert ("is more than 1.5 times the lower one" in page) is wide
+    assert "How to read this" not in large.results.report_details.read_text()
+    table = text.partition("Smallest shape")[0]
+    for mark, meaning in (("**", "**Bold**"), ("×", "×: speed-up"), ("~", "~: based on")):
+        assert (mark in table.partition("| model")[2]) is (meaning in text), mark
 
 
 def test_one_model_has_the_whole_report(large: Run) -> None:

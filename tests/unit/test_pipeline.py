@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
-from harness import pipeline
+from harness import pipeline, watch
 from harness.core import cli
+from harness.core.errors import UsageError
 from harness.pipeline import BY_NAME, PIPELINES, VARIABLES, goes_on_after
 
 ROOT = Path(__file__).parents[2]
@@ -259,3 +260,79 @@ def test_a_pipeline_ends_with_the_code_of_the_stage_that_stopped_it_or_of_the_on
     assert started == ["plan", "export", "roof", "run", "load", "aggregate"]
     assert pipeline.run(chain[:5], start, lambda: True) == 10
     assert started[6:] == ["plan", "export", "build_engine", "roof", "run"]
+
+
+# --- What Make would ignore ---------------------------------------------------------------------------------------
+
+
+def _refused(target: str, *choices: str) -> str:
+    """What Make prints on its error stream, with a stand-in for Python that does nothing; empty where it goes on."""
+    names = {"MAKEFLAGS", "MAKEOVERRIDES", "MFLAGS", "MAKELEVEL", *BY_NAME}
+    env = {name: value for name, value in os.environ.items() if name not in names}
+    command = ["make", *target.split(), "WHERE=system", "PYTHON=true", *choices]
+    done = subprocess.run(command, cwd=ROOT, env=env, check=False, capture_output=True, text=True)
+    assert (done.returncode == 0) is not done.stderr.startswith("Error: ")
+    return done.stderr
+
+
+@pytest.mark.parametrize(
+    ("target", "stage"), [("run", "run"), ("export report", "report"), ("ab", "ab"), ("reproduce", "reproduce")]
+)
+def test_make_refuses_a_choice_of_the_plan_that_the_target_does_not_read(target: str, stage: str) -> None:
+    for name in pipeline.PLANNING:
+        if name == "DEVICE":
+            continue  # it also names the environment, which every target reads
+        read = stage in BY_NAME[name].stages
+        said = _refused(target, f"{name}={ALL[name]}")
+        assert bool(said) is not read, (name, said)
+        if said:
+            lines = said.splitlines()
+            assert lines[0] == f"Error: `make {target.split(maxsplit=1)[0]}` does not read {name}."
+            assert f"`make plan {name}=…`" in lines[1]
+
+
+def test_make_takes_choices_of_the_plan_where_it_plans_and_empty_ones_anywhere() -> None:
+    assert _refused("plan run", "MODELS=x") == ""
+    assert _refused("run", "MODELS=") == ""
+
+
+def test_make_takes_a_file_that_a_container_gets_and_no_name() -> None:
+    for where, refused in (("docker", False), ("auto", False), ("system", True)):
+        command = ["make", "--dry-run", "run", f"WHERE={where}", "PYTHON=true", "DOCKER=false"]
+        for choice, expected in (("MODELS=nets/a.onnx", refused), ("MODELS=resnet18", True)):
+            env = {name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "MAKELEVEL")}
+            done = subprocess.run([*command, choice], cwd=ROOT, env=env, check=False, capture_output=True, text=True)
+            assert ("does not read %s" in done.stdout) is expected, (where, choice)
+
+
+def test_make_takes_no_value_of_a_refused_choice_for_a_command(tmp_path: Path) -> None:
+    assert "does not read CONFIG" in _refused("run", f"CONFIG=$(shell touch {tmp_path}/ran)")
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize("choice", ["IMAGE=x", "IMAGE_RUN=x", "GPUS=device=1", "RUN_FLAGS=--memory=8g"])
+def test_make_refuses_choices_of_a_container_where_none_is_used(choice: str) -> None:
+    said = _refused("run", choice)
+    assert f"{choice.partition('=')[0]} is of a container" in said
+    assert "WHERE=docker" in said.splitlines()[1]
+
+
+@pytest.mark.parametrize(
+    ("choices", "words"),
+    [
+        ((), []),
+        (("PORT=8080",), ["--port", "8080"]),  # the stage refuses it
+        (("WEB=1",), ["--web", "--port", "0"]),
+        (("WEB=1", "PORT=8080"), ["--web", "--port", "8080"]),
+        (("WEB=0",), []),
+    ],
+)
+def test_the_port_of_the_page_reaches_the_stage(choices: Sequence[str], words: list[str], tmp_path: Path) -> None:
+    ((stage, given),) = _made(tmp_path, "watch", *choices)[1]
+    assert (stage, given[2:]) == ("watch", words)
+
+
+def test_a_port_without_a_page_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="PORT is of the page") as caught:
+        watch.stage(["--port", "8080", "--results", str(tmp_path)])
+    assert "make watch WEB=1 PORT=8080" in caught.value.hint

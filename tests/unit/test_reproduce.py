@@ -128,6 +128,20 @@ def test_a_ratio_on_another_machine_says_that_it_is_weaker(place: Place) -> None
     assert "weaker evidence" not in tables.document(result.model_copy(update={"rows": result.rows[:2]}))
 
 
+def test_only_the_kinds_of_a_reproduction_are_explained(place: Place) -> None:
+    place.put()
+    result = place.judge(summary())
+    texts = {"value": "A value is judged", "ratio": "A ratio is per sample", "order": "An order is reproduced"}
+    for kind in {row.kind for row in result.rows}:
+        rows = tuple(row for row in result.rows if row.kind == kind)
+        text = tables.document(result.model_copy(update={"rows": rows}))
+        assert [name for name, sentence in texts.items() if sentence in text] == [kind]
+    alike = tuple(row.model_copy(update={"differences": ()}) for row in result.rows)
+    assert "name the conditions that were not the same" not in tables.document(
+        result.model_copy(update={"rows": alike})
+    )
+
+
 def test_the_document_has_both_sides_and_their_conditions(place: Place) -> None:
     place.put()
     place.judge(summary())

@@ -13,12 +13,11 @@ from harness.core import units
 from harness.core.schemas import Comparison, Grade, Status, Summary
 from harness.core.text import paragraphs
 from harness.reporting import ranking
-from harness.reporting.first_page import GRADES, SHOWN, answer_cells, answers
+from harness.reporting.first_page import GRADES, SHOWN, answer_cells, answers, mark_notes
 from harness.reporting.html import embedded
 from harness.reporting.html.comparison_section import comparison_section
-from harness.reporting.html.page import Section, chapters, document, prose
+from harness.reporting.html.page import Section, chapters, closing_sections, document, has_wide, prose
 from harness.reporting.prose import conditions
-from harness.reporting.prose.guide import guide
 from harness.reporting.table import Align, DocumentBlock, text_table
 from harness.reporting.writers import html
 from harness.reporting.writers.markdown import section, table_text
@@ -32,7 +31,7 @@ class ModelPart:
     """The report's content about one model.
 
     cells: of its line in the table of answers; rows: by status; grades: of measured rows. packed: its sections of the
-    page, compressed and in base64. beside: its conditions, as one line.
+    page, compressed and in base64. wide: whether units.WIDE occurs in them. beside: its conditions, as one line.
     """
 
     model: str
@@ -41,6 +40,7 @@ class ModelPart:
     rows: Counter[Status]
     grades: Counter[Grade]
     packed: str
+    wide: bool
     beside: str
 
 
@@ -50,14 +50,14 @@ def model_part(summary: Summary, with_plots: bool) -> ModelPart:
     anchor = f"model-{slug_of(summary.rows[0])}"
     sections = list(chapters(summary, tables, with_plots, anchor))
     answered = answers(summary, 1)
-    body = embedded.template("chapters.html.j2").render(sections=sections)
     return ModelPart(
         model=summary.rows[0].model,
         anchor=anchor,
         cells=tuple(answer_cells(answered[0])) if answered else (f"{summary.rows[0].model}: no answer", "", "", "", ""),
         rows=Counter(row.status for row in summary.rows),
         grades=Counter(row.grade for row in summary.rows if row.grade),
-        packed=embedded.compressed(body),
+        packed=embedded.compressed("\n".join(section.markup for section in sections)),
+        wide=has_wide(sections),
         beside=conditions.run_conditions(summary),
     )
 
@@ -88,10 +88,11 @@ def models_report(summary: Summary, parts: Sequence[ModelPart], page: str, detai
     lines = [[*part.cells, f"{part.rows.total():,}"] for part in parts]
     more = (
         f"The cases and charts of each model are in [{page}]({page}); `make report ONLY=<name>` writes the whole "
-        f"report of one. How to read this, and the environment: [{details}]({details})."
+        f"report of one. The environment: [{details}]({details})."
     )
     answers_table = table_text(text_table(headings(summary.baseline_backend), lines))
-    note = "Smallest shape of each model. Medians of a batch. **Bold**: clearly the fastest."
+    baseline = SHOWN.get(summary.baseline_backend, summary.baseline_backend)
+    note = " ".join(["Smallest shape of each model. Medians of a batch.", *mark_notes(lines, baseline)])
     return (
         section(title(summary, parts), _conditions(parts), certainty_text(parts), answers_table, note, more, level=1)
         + "\n"
@@ -102,7 +103,7 @@ def models_details(summary: Summary, parts: Sequence[ModelPart]) -> str:
     """report-details.md of a large run: what its models share."""
     notes = "\n".join(f"- {note}" for note in summary.notes)
     shared = section("Environment", conditions.environment_table(summary.environments))
-    body = [section("How to read this", guide(summary)), section("Notes", notes) if notes else "", shared]
+    body = [section("Notes", notes) if notes else "", shared]
     return paragraphs((f"# {title(summary, parts)}: details", *body)) + "\n"
 
 
@@ -125,8 +126,7 @@ def models_page(
     sections.append(Section("models", "Models", "models.html.j2", content))
     if summary.notes:
         sections.append(Section("notes", "Notes", "list.html.j2", {"notes": summary.notes}))
-    sections.append(prose("guide", "How to read this", guide(summary)))
-    sections.append(prose("environment", "Environment", conditions.environment_table(summary.environments)))
+    sections += closing_sections(summary, has_wide(sections) or any(part.wide for part in parts))
     return document(summary, sections, title(summary, parts), with_plots, meta)
 
 

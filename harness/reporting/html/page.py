@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import groupby
 from typing import Any
 
@@ -147,6 +148,11 @@ class Section:
     template: str
     content: dict[str, Any] = field(default_factory=dict)
 
+    @cached_property
+    def markup(self) -> Markup:
+        """The section as HTML."""
+        return Markup(embedded.template("section.html.j2").render(section=self))  # noqa: S704 - the template escapes
+
 
 def page(
     summary: Summary,
@@ -167,7 +173,8 @@ def page(
     are shortened here.
     """
     tables = ranking.by_table(summary.rows)
-    sections = list(_sections(summary, tables, selftest_text, with_plots, profile, profiled, comparison, what_if, more))
+    sections = list(_sections(summary, tables, with_plots, profile, profiled, comparison, what_if, more))
+    sections += closing_sections(summary, has_wide(sections), selftest_text)
     has_charts = any(
         part.get("groups") for section in sections for part in (section.content, *section.content.get("parts", ()))
     )
@@ -202,7 +209,6 @@ def document(
 def _sections(
     summary: Summary,
     tables: Sequence[tuple[TableKey, list[Row]]],
-    selftest_text: str,
     with_plots: bool,
     profile: Sequence[DocumentBlock],
     profiled: RunProfiles,
@@ -248,8 +254,18 @@ def _sections(
         yield prose("not-measured", "Not measured", unmeasured)
     if summary.notes:
         yield Section("notes", "Notes", "list.html.j2", {"notes": summary.notes})
-    yield prose("guide", "How to read this", guide(summary), selftest_text)
+
+
+def closing_sections(summary: Summary, has_wide: bool, selftest_text: str = "") -> Iterable[Section]:
+    """The explanation of what the page shows, and its environment. has_wide: whether units.WIDE occurs in the page."""
+    if said := [text for text in (guide(summary, has_wide), selftest_text) if text]:
+        yield prose("guide", "How to read this", *said)
     yield prose("environment", "Environment", environment_table(summary.environments))
+
+
+def has_wide(sections: Iterable[Section]) -> bool:
+    """Whether units.WIDE occurs in any of the sections."""
+    return any(units.WIDE in section.markup for section in sections)
 
 
 def _summary(summary: Summary, models: Sequence[str], further: str) -> Iterable[Section]:

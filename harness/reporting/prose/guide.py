@@ -11,15 +11,20 @@ from harness.reporting import ranking
 from harness.reporting.prose import boundaries
 from harness.reporting.prose.conditions import rounds_text
 from harness.reporting.tables import custom_metrics_table as custom
-from harness.reporting.tables.latency_table import guide_lines
+from harness.reporting.tables.latency_table import guide_lines, has_percentiles
 from harness.reporting.tables.machine_load_table import monitor_cost
 from harness.statistics import estimators
 
 
-def guide(summary: Summary) -> str:
-    """The explanation of what this report shows; empty where it has nothing to explain."""
+def guide(summary: Summary, has_wide: bool) -> str:
+    """The explanation of what this report shows; empty where it has nothing to explain.
+
+    has_wide: whether units.WIDE occurs in it.
+    """
     rows = [row for _, of_table in ranking.by_table(summary.rows) for row in of_table]
-    lines = [*(_latency_lines(summary, rows) if rows else ()), *_general_lines(summary, rows)]
+    lines = [*(_latency_lines(summary, rows) if rows else ()), *_grade_lines(summary, rows)]
+    if has_wide:
+        lines.append(units.wide_means("summary.csv"))
     if rows:
         lines += [*boundaries.guide_lines(rows), *guide_lines(rows), *custom.guide_lines(summary)]
     if cost := monitor_cost(summary.rows):
@@ -44,16 +49,18 @@ def _latency_lines(summary: Summary, rows: Sequence[Row]) -> Iterable[str]:
         "Student's t on the logarithms of the process medians; from "
         f"{estimators.MIN_ORDERED} processes on order statistics, which need no shape. One round has no interval."
     )
-    yield (
-        f"**speed-up**: the median of {summary.baseline_backend} fp32 divided by this row's; its interval follows from "
-        "the two medians' (MOVER)."
-    )
-    yield (
-        f"**p90, p95, p99**: {estimators.PERCENTILE_ESTIMATOR} in each process, and the median of these; below "
-        f"{least[0]}, {least[1]} and {least[2]} samples, or a third of that in any process, they are withheld, after "
-        "MLPerf LoadGen's early stopping at 99% confidence. Their 95% intervals, over processes as the median's, are "
-        "in summary.csv."
-    )
+    if any(row.speedup for row in rows):
+        yield (
+            f"**speed-up**: the median of {summary.baseline_backend} fp32 divided by this row's; its interval follows "
+            "from the two medians' (MOVER)."
+        )
+    if has_percentiles(rows):
+        yield (
+            f"**p90, p95, p99**: {estimators.PERCENTILE_ESTIMATOR} in each process, and the median of these; below "
+            f"{least[0]}, {least[1]} and {least[2]} samples, or a third of that in any process, they are withheld, "
+            "after MLPerf LoadGen's early stopping at 99% confidence. Their 95% intervals, over processes as the "
+            "median's, are in summary.csv."
+        )
     yield (
         f"**{', '.join([*names, *(['tokens/s'] if tokens else [])])}**: samples divided by the wall time of the timed "
         f"loop, not by a mean latency; the median over processes.{' Tokens count padding.' if tokens else ''}"
@@ -71,11 +78,16 @@ def _latency_lines(summary: Summary, rows: Sequence[Row]) -> Iterable[str]:
             "costs taken as measured, and where it is wide its upper end alone is shown (*at most*). *at once*: "
             "nothing comes on top. *not proven*: these rounds leave open that nothing is saved."
         )
-    yield (
+    marks = {
         "**bold**: the fastest of its shape: its interval lies below all others', and no row of grade C reads as fast. "
-        "Without bold there is no clear winner. *Italics*: grade C, not ranked."
-    )
-    yield f"**{ranking.DOUBT}**: before a ratio that is based on a row of grade C, this one or the baseline."
+        "Without bold there is no clear winner.": len({(ranking.table_key(row), *ranking.shape(row)) for row in rows})
+        < len(rows),
+        "*Italics*: grade C, not ranked.": any(row.grade == ranking.UNRANKED for row in rows),
+    }
+    if any(marks.values()):
+        yield " ".join(text for text, occurs in marks.items() if occurs)
+    if any(map(ranking.is_doubtful, rows)):
+        yield f"**{ranking.DOUBT}**: before a ratio that is based on a row of grade C, this one or the baseline."
 
 
 def _answer_lines(summary: Summary, rows: Sequence[Row]) -> str:
@@ -98,9 +110,9 @@ def _has_top1(row: Row) -> bool:
     return row.parity is not None and row.parity.top1_agreement is not None and row.weights != "seeded"
 
 
-def _general_lines(summary: Summary, rows: Sequence[Row]) -> Iterable[str]:
-    """Grades and marks of every kind of row."""
-    if rows or summary.generations:
+def _grade_lines(summary: Summary, rows: Sequence[Row]) -> Iterable[str]:
+    """Grades of every kind of row."""
+    if rows or any(row.grade for row in summary.generations):
         yield (
             "**grade**: A every check that applies was made and passed; the table of checks says for how many rounds · "
             f"B less certain than asked (interval beyond ±{flags.MAX_INTERVAL_HALF_WIDTH:.0%} of the median, fewer "
@@ -108,7 +120,3 @@ def _general_lines(summary: Summary, rows: Sequence[Row]) -> Iterable[str]:
             f"±{flags.MAX_RANKED_HALF_WIDTH:.0%}: not ranked · F void: wrong outputs, or something else ran than "
             "the label says."
         )
-    yield (
-        f"**{units.WIDE}**: the upper end of the interval is more than {units.MAX_PRINTED_FACTOR:g} times the lower "
-        "one, so that its digits would say nothing; summary.csv has them."
-    )

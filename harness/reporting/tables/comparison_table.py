@@ -354,16 +354,30 @@ def _state(side: Side) -> str:
 def _guide(comparison: Comparison) -> str:
     margin, allowed = f"±{comparison.equivalence:.1%}", f"{comparison.max_regression:.1%}"
     tests, noise = _TESTS[comparison.design], _NOISE[comparison.design]
-    lines = [
-        f"- **change** is {_CHANGE[comparison.design]}; {margin} is the margin of equivalence.",
-        f"- **95% CI**: of the ratio, {_INTERVAL[comparison.design]}.",
-        "- **SAME**: the whole interval lies inside the margin. **SLOWER**, **FASTER**: beyond the margin, its "
+    compared, judged = [row for row in comparison.rows if row.ratio is not None], comparison.judgements
+    fails = {
+        f"a slower row fails beyond {allowed}": compared,
+        "a threshold fails on its point estimate, and without a sound figure": judged,
+    }
+    how_fails = "; ".join(text for text, concerned in fails.items() if concerned)
+    lines: dict[str, object] = {
+        f"**change** is {_CHANGE[comparison.design]}; {margin} is the margin of equivalence.": compared,
+        f"**95% CI**: of the ratio, {_INTERVAL[comparison.design]}.": compared,
+        "**SAME**: the whole interval lies inside the margin. **SLOWER**, **FASTER**: beyond the margin, its "
         f"interval clear of no change, significant over all compared rows by {tests}. **AMBIGUOUS**: these rounds "
-        f"cannot decide; fewer than {RULES[comparison.design].enough} a side never do.",
-        f"- A slower row fails beyond {allowed}; a threshold fails on its point estimate, and without a sound figure.",
-        f"- {noise}",
-    ]
-    return "\n".join(lines)
+        f"cannot decide; fewer than {RULES[comparison.design].enough} a side never do.": compared,
+        f"{how_fails[:1].upper()}{how_fails[1:]}.": how_fails,
+        noise: compared,
+        units.wide_means("comparison.json"): _has_wide(comparison),
+    }
+    return "\n".join(f"- {line}" for line, occurs in lines.items() if occurs)
+
+
+def _has_wide(comparison: Comparison) -> bool:
+    """Whether an interval of the comparison is too wide to be printed as digits."""
+    ends = [*(row.ci95 for row in comparison.rows), *(load.ci95 for load in comparison.loads)]
+    ends += (judgement.ci95 for judgement in comparison.judgements)
+    return any(interval is not None and units.too_wide_to_print(interval) for interval in ends)
 
 
 _CHANGE: Mapping[Design, str] = {

@@ -207,8 +207,12 @@ def _percentile(figure: Figure[Row], rows: Sequence[Row], unit: TimeUnit) -> Col
             return f"needs {LEAST_SAMPLES[name]} samples"
         return f"needs {least_in_process(int(name[1:]) / 100)} samples a process"
 
-    measured = any(row.latency_ns and row.latency_ns.p50 is not None for row in rows)
-    return Column(f"{name} {unit.name}", cell) if measured else None
+    return Column(f"{name} {unit.name}", cell) if has_percentiles(rows) else None
+
+
+def has_percentiles(rows: Iterable[Row]) -> bool:
+    """Whether a table of these rows has columns of percentiles: any has samples of single batches."""
+    return any(row.latency_ns and row.latency_ns.p50 is not None for row in rows)
 
 
 def _rounds(figure: Figure[Row], rows: Sequence[Row], _unit: TimeUnit) -> Column[Row] | None:

@@ -28,19 +28,31 @@ from harness.profiling.profile_grades import flags_of, grade_of, repeat_spread
 from harness.profiling.read_profiles import Profiled
 from harness.profiling.reconcile import Reconciliation, are_kernels, reconcile
 from harness.reporting.csv_identity import Line, case_line, in_time_unit, run_columns
-from harness.reporting.table import Column, DocumentBlock, Table, filled_columns, text_table, titled_blocks, word_column
+from harness.reporting.table import (
+    Column,
+    DocumentBlock,
+    Table,
+    explained,
+    filled_columns,
+    text_table,
+    titled_blocks,
+    word_column,
+)
 from harness.reporting.writers import terminal
 from harness.reporting.writers.markdown import escape
 
 
 def progress_line(profile: ModelProfile) -> str:
-    """One case in one line, for the terminal."""
-    cost = f"{_millions(profile.parameters)} M parameters, {_work(profile.macs, 1e9, profile, 4)} GMAC a sample"
-    return (
-        f"{profile.case_id}: {cost}, at most {units.in_mib(profile.activation_measured_bytes)} MiB allocated, "
-        f"{units.in_mib(profile.activation_alone_bytes)} of activations alone, "
-        f"{units.in_mib(profile.activation_estimated_bytes)} estimated."
-    )
+    """One case in one line, for the terminal; a figure that is not known is left out."""
+    figures = {
+        "{} M parameters": _millions(profile.parameters),
+        "{} GMAC a sample": _work(profile.macs, 1e9, profile, 4),
+        "at most {} MiB allocated": units.in_mib(profile.activation_measured_bytes),
+        "{} MiB of activations alone": units.in_mib(profile.activation_alone_bytes),
+        "{} MiB of activations estimated": units.in_mib(profile.activation_estimated_bytes),
+    }
+    known = [form.format(figure) for form, figure in figures.items() if figure != ABSENT]
+    return f"{profile.case_id}: {', '.join(known) or 'nothing could be counted'}."
 
 
 def model_cost_tables(profiles: Sequence[ModelProfile], links: Mapping[str, Sequence[str]]) -> list[DocumentBlock]:
@@ -52,20 +64,19 @@ def model_cost_tables(profiles: Sequence[ModelProfile], links: Mapping[str, Sequ
         return []
     profile: Column[ModelProfile] = word_column("profile", lambda profile: _links(links.get(profile.case_id, ())))
     models = list({(model.model, model.sequence_length): model for model in profiles}.values())
+    of_models, of_cases = filled_columns(_MODEL, models), filled_columns(_CASE, profiles)
+    convention = f"Convention: {profiles[0].convention}. A sample is one image, sequence or input."
     blocks: list[DocumentBlock | None] = [
-        f"Convention: {profiles[0].convention}. A sample is one image, sequence or input. GMAC by ONNX: a second "
-        "count, from the shapes of the exported graph.",
-        Table(filled_columns(_MODEL, models), models),
+        f"{convention} {explained(of_models, _ABOUT_MODEL)}".strip(),
+        Table(of_models, models),
         "\n".join(
             f"- {escape(model.model)}: {_types_text(model)}"
             for model in _one_profile_a_model(models)
             if model.parameters_by_type
         ),
         _files_table(_one_profile_a_model(models)),
-        "Figures of a batch. Latency, throughput and FLOP/s are those of the case's row above; memory and profiles "
-        "come from passes of their own. MiB at most: all that a pass allocates beside weights and inputs, with what "
-        "operators use inside themselves; activations: without that, as the estimate is.",
-        Table([*filled_columns(_CASE, profiles), *filled_columns([profile], profiles)], profiles),
+        f"Figures of a batch. {explained(of_cases, _ABOUT_CASE)}".strip(),
+        Table([*of_cases, *filled_columns([profile], profiles)], profiles),
         "\n".join(f"- {note}" for note in _notes(profiles)),
     ]
     return [block for block in blocks if block]
@@ -133,6 +144,20 @@ _CASE: Sequence[Column[ModelProfile]] = (
     Column("samples/s", lambda profile: units.significant(profile.achieved.items_per_s)),
     Column("tokens/s", lambda profile: units.significant(profile.achieved.tokens_per_s)),
 )
+
+
+_ABOUT_MODEL: Mapping[str, str] = {
+    "GMAC by ONNX": "GMAC by ONNX: a second count, from the shapes of the exported graph.",
+}
+_ABOUT_CASE: Mapping[str, str] = {
+    "latency": "Latency, throughput and FLOP/s are those of the case's row above; memory and profiles come from passes "
+    "of their own.",
+    "MiB at most": "MiB at most: all that a pass allocates beside weights and inputs, with what operators use inside "
+    "themselves.",
+    "activations": "Activations: without what operators use inside themselves.",
+    "estimated": "Estimated: activations alone.",
+}
+"""Explanations of columns, by the beginning of the header."""
 
 
 def _one_profile_a_model(models: Sequence[ModelProfile]) -> list[ModelProfile]:
@@ -722,10 +747,17 @@ def trust_table(
     ]
     how = (
         "Layers and operators of each case, by its own profiler beside a monitor, in fresh processes until two sums "
-        "agree. Parts / plain: their sum over the latency of the same process without its profiler. Explained: with "
-        "what was measured beside them it comes to the figure there. Of grade C and of an unexplained sum nothing is "
-        "concluded."
+        "agree. Parts / plain: their sum over the latency of the same process without its profiler."
     )
+    outcomes = [_outcome(of) for _, of in with_parts]
+    if any(outcome.startswith("explained") for outcome in outcomes):
+        how += " Explained: with what was measured beside them it comes to the figure there."
+    useless = {
+        "grade C": any(grade_of(of) not in RANKED for _, of in with_parts),
+        "an unexplained sum": "unexplained" in outcomes,
+    }
+    if any(useless.values()):
+        how += f" Of {' and of '.join(name for name, occurs in useless.items() if occurs)} nothing is concluded."
     if gaps:
         how += (
             " No kernel or operator: on a GPU the share of the latency in which none ran; on a CPU of traced passes, "

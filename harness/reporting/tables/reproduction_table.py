@@ -77,7 +77,7 @@ def document(reproduction: Reproduction) -> str:
         section("Published and measured", markdown.table_text(_table(reproduction.rows, numbers))),
         section("Why", "\n".join(reasons)) if reasons else "",
         section("Conditions that differ", "\n".join(differences)) if differences else "",
-        section("How to read this", _GUIDE),
+        section("How to read this", _guide(reproduction.rows, numbered=bool(numbers))),
     ]
     return paragraphs(parts) + "\n"
 
@@ -87,13 +87,30 @@ def _more(count: int) -> list[str]:
     return [f"… and {rest:,} more conditions in reproduction.md"] if rest > 0 else []
 
 
-_GUIDE = (
-    "A value is judged on the GPU that it was published for, under the published conditions: reproduced where the "
-    "measured 95% interval reaches the published value ± its tolerance (its own interval where the source gives one, "
-    "else 5%). A ratio is per sample and judged on any machine: ± 10%. An order is reproduced where every step is "
-    "clear. An interval wider than what it is held against decides nothing (against a published interval: one wider "
-    "than that and than ± 5%). The numbers under `differs` name the conditions that were not the same."
-)
+_KINDS = {
+    "value": "A value is judged on the GPU that it was published for, under the published conditions: reproduced where "
+    "the measured 95% interval reaches the published value ± its tolerance (its own interval where the source gives "
+    "one, else 5%).",
+    "ratio": "A ratio is per sample and judged on any machine: ± 10%.",
+    "order": "An order is reproduced where every step is clear.",
+}
+"""How each kind of row is judged."""
+
+
+def _guide(rows: Sequence[ReproducedRow], numbered: bool) -> str:
+    """How the rows are judged. numbered: whether conditions have numbers."""
+    kinds = {row.kind for row in rows}
+    lines = [text for kind, text in _KINDS.items() if kind in kinds]
+    if kinds - {"order"}:
+        lines.append(
+            "An interval wider than what it is held against decides nothing (against a published interval: one wider "
+            "than that and than ± 5%)."
+        )
+    if numbered:
+        lines.append("The numbers under `differs` name the conditions that were not the same.")
+    if any(ends and units.too_wide_to_print(ends) for row in rows for ends in (row.ci95, row.published_ci95)):
+        lines.append(units.wide_means("reproduction.json"))
+    return " ".join(lines)
 
 
 def _table(rows: Sequence[ReproducedRow], numbers: dict[Differing, int]) -> Table[ReproducedRow]:

@@ -42,10 +42,12 @@ def side_by_side_section(comparison: ComparedProfiles, stated: str, image: str) 
     stated: the conditions of its rows. image: its chart, empty where none was drawn.
     """
     groups = comparison.groups
+    measured = any(column.latency_ns is not None for column in groups.columns)
     how = (
-        "Times of one pass by each backend's own profiler. Plain latency: that process without it; measured latency: "
-        f"the median of `run`. Gain: what a line takes longer in {groups.slowest.name} than in "
-        f"{groups.fastest.name}; a kernel that fuses several modules counts for the group of its product."
+        "Times of one pass by each backend's own profiler. Plain latency: that process without it"
+        f"{'; measured latency: the median of `run`' if measured else ''}. Gain: what a line takes longer in "
+        f"{groups.slowest.name} than in {groups.fastest.name}; a kernel that fuses several modules counts for the "
+        "group of its product."
     )
     gaps = [f"- {gaps_line(column, column.parts.launch_gaps)}" for column in groups.columns if column.parts.launch_gaps]
     return titled_blocks(

@@ -289,7 +289,7 @@ def test_a_missing_file_lists_those_that_are_there(tmp_path: Path) -> None:
     with pytest.raises(MissingInputError) as caught:
         read_config(tmp_path / "elsewhere" / "cppu.yaml")
     assert "configs/quickstart.yaml" in caught.value.hint
-    with pytest.raises(InferometerError, match="cannot be read: Is a directory"):
+    with pytest.raises(InferometerError, match="is a folder, and a configuration is a file"):
         read_config(tmp_path)
 
 

@@ -71,3 +71,9 @@ def test_an_interpreter_that_cannot_run_is_refused(tmp_path: Path) -> None:
         with pytest.raises(UsageError, match="named for tensorrt, is not an executable") as caught:
             parse_interpreters([f"tensorrt={path}"])
         assert str(path) in caught.value.problem
+
+
+def test_of_a_virtual_environment_its_python_is_named(python: Path) -> None:
+    with pytest.raises(UsageError) as caught:
+        parse_interpreters([f"tensorrt={python.parents[1]}"])
+    assert caught.value.hint == f"BACKEND_PYTHONS=tensorrt={python}"

@@ -89,13 +89,37 @@ def test_a_part_of_the_products_is_at_least_so_much_and_none_is_no_zero() -> Non
     text = blocks_text(model_cost_tables([none], {}))
     assert "GMAC" not in text.partition("| model")[2], "a column in which nothing is known is left out"
     assert "not counted: operator _fft_r2c" in text
-    assert "– GMAC a sample" in progress_line(none)
+    assert "GMAC a sample" not in progress_line(none)
 
 
 def test_a_line_for_the_terminal() -> None:
     assert progress_line(ORT) == (
-        f"{ORT.case_id}: 25.0 M parameters, 3.500 GMAC a sample, at most – MiB allocated, "
-        "– of activations alone, 9.54 estimated."
+        f"{ORT.case_id}: 25.0 M parameters, 3.500 GMAC a sample, 9.54 MiB of activations estimated."
+    )
+    allocated = ORT.model_copy(update={"activation_measured_bytes": 10 << 20, "activation_alone_bytes": 6 << 20})
+    assert ", at most 10.0 MiB allocated, 6.00 MiB of activations alone, " in progress_line(allocated)
+
+
+def test_a_line_for_the_terminal_leaves_out_what_is_not_known() -> None:
+    file = ORT.model_copy(update={"parameters": None})
+    assert progress_line(file) == f"{ORT.case_id}: 3.500 GMAC a sample, 9.54 MiB of activations estimated."
+    unknown = file.model_copy(update={"macs": None, "activation_estimated_bytes": None})
+    assert progress_line(unknown) == f"{ORT.case_id}: nothing could be counted."
+
+
+def test_only_columns_and_outcomes_that_occur_are_explained() -> None:
+    text = blocks_text(profile_section([ORT], {ORT.case_id: PARTS}, "profiles"))
+    counted = ORT.model_copy(update={"onnx_count": COUNT, "activation_measured_bytes": 10 << 20})
+    assert "GMAC by ONNX" not in text
+    assert "MiB at most" not in text
+    assert "GMAC by ONNX: a second count" in blocks_text(model_cost_tables([counted], {}))
+    assert "MiB at most: all that a pass allocates" in blocks_text(model_cost_tables([counted], {}))
+    assert ("Latency, throughput" in text) is (ORT.achieved.latency_ns is not None)
+    assert "Explained:" not in text
+    assert "an unexplained sum" not in text
+    short = PARTS.model_copy(update={"plain_ns": 9_000_000})
+    assert "an unexplained sum nothing is concluded" in blocks_text(
+        profile_section([ORT], {ORT.case_id: short}, "profiles")
     )
 
 
