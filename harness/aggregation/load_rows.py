@@ -46,10 +46,10 @@ from harness.core.schemas import (
     TokenLoad,
     TokenParity,
 )
-from harness.core.schemas.load_record import Bounded
-from harness.core.units import duration
+from harness.core.schemas.load_record import MOST_REQUESTS, Bounded
+from harness.core.units import duration, significant
 from harness.serving import arrivals
-from harness.serving.load_case import LoadPoint, batch_policy
+from harness.serving.load_case import LoadPoint, batch_policy, requests_at_rate, shortened_to
 from harness.serving.load_verdict import (
     LATE_SHARE,
     Control,
@@ -762,6 +762,7 @@ def _notes(
         notes.append(f"{planned - measured} of {planned} replications are missing: `make load` measures them")
     if any(point.verdict == "UNDECIDED" for point in points):
         notes.append("an UNDECIDED load needs more requests: REPLICATIONS=30, or a longer DURATION")
+    notes += _shortened(load, points)
     unseen = max((point.unseen_p99_ns or 0 for point in points), default=0)
     if load.bound is not None and unseen > LATE_SHARE * load.bound.limit_ns:
         notes.append(
@@ -776,6 +777,20 @@ def _notes(
     if errors:
         notes.append(f"failed requests: {errors[0]}")
     return notes
+
+
+def _shortened(load: LoadCase, points: Sequence[LoadedPoint]) -> list[str]:
+    """On loads that passed with replications too short for a queue that grows slowly, because of their requests."""
+    passed = [point.asked_per_s for point in points if point.verdict == "PASS" and point.asked_per_s is not None]
+    lasting = [(times, rate) for rate in passed if (times := shortened_to(load, rate)) is not None]
+    if not lasting or load.method == "loadgen":
+        return []
+    times, rate = min(lasting)
+    return [
+        f"at {significant(rate)}/s replications of {requests_at_rate(load, rate):,} requests last {times:.2g} times the "
+        f"limit of the bound: a load up to {1 / times:.0%} above the capacity may pass. REQUESTS={MOST_REQUESTS} makes "
+        "them longer"
+    ]
 
 
 def _about_tokens(load: LoadCase, points: Sequence[LoadedPoint]) -> list[str]:

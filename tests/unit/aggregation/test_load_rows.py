@@ -145,6 +145,21 @@ def test_verdicts_follow_the_load_and_bracket_the_peak(clock: SimulatedClock) ->
     assert 5 * MS <= first.latency["p50"].ns < 8 * MS
 
 
+def test_replications_that_are_too_short_for_their_bound_are_in_a_note(clock: SimulatedClock) -> None:
+    def notes(rate: float, **more: Any) -> list[str]:
+        load = case(rates=(rate,), **more)
+        result = row(load, served(clock, load, lambda *_: 500, 700, 8))
+        assert [point.verdict for point in result.points] == ["PASS"]
+        return [note for note in result.notes if "above the capacity" in note]
+
+    assert notes(60_000) == []
+    assert notes(400_000, requests=1_000_000) == []
+    assert notes(400_000) == [
+        "at 400,000/s replications of 200,000 requests last 10 times the limit of the bound: a load up to 10% above the "
+        "capacity may pass. REQUESTS=1000000 makes them longer"
+    ]
+
+
 def test_a_slower_server_fails_at_a_load_that_the_service_itself_bears(clock: SimulatedClock) -> None:
     load = case(rates=(120,))
     assert row(load, served(clock, load, lambda *_: 5 * MS, 600, 8)).points[0].verdict == "PASS"
