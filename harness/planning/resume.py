@@ -53,8 +53,8 @@ from harness.serving.load_case import (
 
 
 def refuse_folder_of_ab(results: Results, stage: str) -> None:
-    """Raise UsageError where `ab` wrote the folder, before a stage writes to it as if it were of one state: records would
-    count as measured in turn, and another plan would leave those in turn without theirs."""
+    """Raise UsageError where `ab` wrote the folder, before a stage writes to it as if it were of one state: records
+    would count as measured in turn, and another plan would leave those in turn without theirs."""
     if results.is_of_ab:
         raise UsageError(
             f"{results.root} has one of two states that were measured in turn, and `{stage}` is for one alone.",

@@ -7,6 +7,7 @@ import functools
 import io
 import re
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
