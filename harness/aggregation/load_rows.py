@@ -794,9 +794,9 @@ def _shortened(load: LoadCase, points: Sequence[LoadedPoint]) -> list[str]:
         return []
     times, rate = min(lasting)
     return [
-        f"at {significant(rate)}/s replications of {requests_at_rate(load, rate):,} requests last {times:.2g} times the "
-        f"limit of the bound: a load up to {1 / times:.0%} above the capacity may pass. REQUESTS={MOST_REQUESTS} makes "
-        "them longer"
+        f"at {significant(rate)}/s replications of {requests_at_rate(load, rate):,} requests last {times:.2g} times "
+        f"the limit of the bound: a load up to {1 / times:.0%} above the capacity may pass. "
+        f"REQUESTS={MOST_REQUESTS} makes them longer"
     ]
 
 
