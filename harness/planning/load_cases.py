@@ -28,12 +28,12 @@ from harness.zoo.model_files import DecoderFacts, facts_of
 START_S = 3.0
 """Process, libraries, and load of one batch size, as measured on two cores; large models take longer."""
 
-REPLAY_S = 3e-4
-"""Of replay, for each request of a replication: of 200,000 in batches of one with two workers 55 s, in batches of 8
-with one worker 9 to 20 s (two EPYC vCPUs)."""
+REPLAY_S = 4e-4
+"""Of replay, for each request of a replication: of 200,000 in batches of one with two workers 72 s, in batches of 8
+with one worker 11 to 21 s (two EPYC vCPUs)."""
 HANDLED_S = 5e-6
 """For each request of a replication, besides its time: its record is written, read and judged."""
-SHORTEST = 0.2
+SHORTEST = 0.15
 """Of these times on a fast machine that does nothing else."""
 FASTEST_PER_S = 1e7
 """Requests that the loop of a service could issue at most: a rate above every rate that it can serve."""

@@ -280,8 +280,9 @@ CURVE = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
 MAP_SHARES = (0.2, 0.4, 0.6, 0.8)
 """Rates of the map, as shares of the highest capacity of its policies."""
 
-CURVE_REQUESTS = 20_000
-"""Most requests of a run of the curve: all its loads are below the capacity, where no queue grows with the run."""
+CURVE_REQUESTS, LONG_FROM = 20_000, 0.8
+"""Most requests of a run of the curve at loads below this share of the capacity: their queues do not grow with the run,
+and of long runs they take the most time, because their batches are small."""
 
 MEASURED_RUNS = 200
 """Simulated runs of a load that is also measured."""
@@ -312,7 +313,10 @@ def predict(load: LoadCase, service: ServiceRun, service_sha256: str, seed: int,
     count = requests_at_rate(load, peak.rate_per_s if peak else capacity)
     measured = {step.rate_per_s for step in steps if step.rate_per_s}
     rates = {round(share * capacity, 6) for share in CURVE} - measured
-    curve = [*load_points(times, policy, workers, sorted(rates), bound, min(count, CURVE_REQUESTS), seed)]
+    curve: list[PredictedPoint] = []
+    for rate in sorted(rates):
+        requests = min(count, CURVE_REQUESTS) if rate < LONG_FROM * capacity else count
+        curve += load_points(times, policy, workers, [rate], bound, requests, seed)
     for rate in measured:
         # As long as the real replications, and many: these are also the expectation of their control variate.
         curve += load_points(times, policy, workers, [rate], bound, requests_at_rate(load, rate), seed, MEASURED_RUNS)

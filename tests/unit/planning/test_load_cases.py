@@ -281,7 +281,7 @@ def test_the_time_is_that_of_every_part_of_every_case() -> None:
     slow = server(rates=[1.0], duration="4s", replications=5)
     low, high = estimate_load([slow])
     assert low > 5 * 20
-    assert high - low < 80  # the peak is predicted all the same
+    assert high - low < 110  # the peak is predicted all the same
 
 
 def test_a_part_of_a_plan_has_the_load_cases_of_its_models() -> None:

@@ -172,7 +172,7 @@ def test_of_long_runs_no_load_is_simulated_that_decides_nothing(monkeypatch: pyt
     assert min(tried) > 0.5 * services.capacity_per_s(policy, 1)
 
 
-def test_the_curve_of_a_fast_service_has_shorter_runs_than_its_measured_loads(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_curve_of_a_fast_service_has_shorter_runs_at_low_loads(monkeypatch: pytest.MonkeyPatch) -> None:
     simulated: dict[int, set[int]] = {}
 
     def points(times: replay.ServiceTimes, policy: BatchPolicy, workers: int, rates: Any, *more: Any) -> Any:
@@ -191,7 +191,9 @@ def test_the_curve_of_a_fast_service_has_shorter_runs_than_its_measured_loads(mo
     peak_prediction.predict(load, service, "0" * 64, 1, "2026-12-03T00:00:00Z")
     assert simulated[127_500] == {51_000}
     assert simulated[152_500] == {61_000}
-    assert len(simulated[peak_prediction.CURVE_REQUESTS]) == len(peak_prediction.CURVE)
+    low = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7)
+    assert simulated[peak_prediction.CURVE_REQUESTS] == {round(share * 1e9 / 12_000) for share in low}
+    assert len(simulated[200_000]) == 3
 
 
 def test_the_map_has_a_peak_for_each_policy_and_batches_pay_off() -> None:
