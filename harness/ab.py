@@ -132,7 +132,7 @@ def _prepared(
     run = partial(run_stage, code=state.code)
     cli.say(f"{label}: {state.state.name}")
     try:
-        run("plan", "--config", str(config), "--rounds", str(options.rounds), *of_plan, *where, show=show)
+        run("plan", "--ab", "--config", str(config), "--rounds", str(options.rounds), *of_plan, *where, show=show)
     except MissingInputError:
         if other is None:
             raise

@@ -31,6 +31,7 @@ from harness.core.schemas import Attempt, AttemptReport, Fleet, FleetUnit, Measu
 from harness.core.timestamps import utc_now
 from harness.core.units import count
 from harness.planning.exports import Exports, built_engines, read_exports
+from harness.planning.resume import refuse_folder_of_ab
 from harness.planning.schedule import select_cases
 from harness.planning.work_units import WorkUnit, unit_request, work_units
 from harness.processes.stage_process import run_stage
@@ -63,6 +64,7 @@ def stage(arguments: Sequence[str]) -> None:
             f"make dispatch RUNNER=ray ADDRESS={shlex.quote(options.address)}; or RUNNER=slurm.",
         )
     results, models = Results(options.results), Models(options.models_dir)
+    refuse_folder_of_ab(results, "dispatch")
     plan = store.load(results.plan, Plan, "make plan")
     if pickled := next((model.name for model in plan.models if model.name.startswith("pickle:")), None):
         raise UsageError(

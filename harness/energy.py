@@ -39,7 +39,7 @@ from harness.core.schemas import Case, Energy, Failed, Generated, GenerationCase
 from harness.core.units import count, significant
 from harness.planning.block_settings import parse_interpreters
 from harness.planning.exports import export_files
-from harness.planning.resume import Finished
+from harness.planning.resume import Finished, refuse_folder_of_ab
 from harness.planning.schedule import select_models
 from harness.processes.energy_meter import PhaseMeter, idle_energy
 from harness.processes.launcher import Worker
@@ -74,6 +74,7 @@ def stage(arguments: Sequence[str]) -> None:
         )
     others = parse_interpreters(options.python)
     results, models = Results(options.results), Models(options.models_dir)
+    refuse_folder_of_ab(results, "energy")
     plan = select_models(store.load(results.plan, Plan, "make plan"), options.models)
     if plan.device != "cuda":
         raise UsageError("Energy is read from a GPU, and this plan is for a CPU.", "make plan DEVICE=cuda")

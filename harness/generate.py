@@ -20,7 +20,7 @@ from harness.core.units import count
 from harness.planning.block_settings import parse_interpreters
 from harness.planning.exports import GenerationExports, read_generation_exports, unmeasured_lines
 from harness.planning.generation_cases import generation_needs
-from harness.planning.resume import finished_generation_turns
+from harness.planning.resume import finished_generation_turns, refuse_folder_of_ab
 from harness.planning.run_time import expected_sample_times, time_of_generation_in_words
 from harness.planning.schedule import GenerationTurn, generation_turns, select_models
 from harness.processes.pool import WorkerPool, save_unexported
@@ -36,6 +36,7 @@ def stage(arguments: Sequence[str]) -> None:
     options = parser.parse_args(arguments)
     others = parse_interpreters(options.python)
     results, models = Results(options.results), Models(options.models_dir)
+    refuse_folder_of_ab(results, "generate")
     plan = select_models(store.load(results.plan, Plan, "make plan"), options.models)
     if not plan.generations:
         raise UsageError(

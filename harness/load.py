@@ -40,7 +40,14 @@ from harness.planning.exports import (
     unmeasured_lines,
 )
 from harness.planning.load_cases import backend_case, estimate_load
-from harness.planning.resume import LoadState, foreign_file_check, load_evidence, read_load_state, same_machine_check
+from harness.planning.resume import (
+    LoadState,
+    foreign_file_check,
+    load_evidence,
+    read_load_state,
+    refuse_folder_of_ab,
+    same_machine_check,
+)
 from harness.planning.run_time import range_in_words
 from harness.planning.schedule import select_models
 from harness.processes.energy_meter import idle_energy, meter_for
@@ -62,6 +69,7 @@ def stage(arguments: Sequence[str]) -> None:
     options = parser.parse_args(arguments)
     others = parse_interpreters(options.python)
     results, models = Results(options.results), Models(options.models_dir)
+    refuse_folder_of_ab(results, "load")
     plan = select_models(store.load(results.plan, Plan, "make plan"), options.models)
     if not plan.loads:
         if options.if_planned:

@@ -56,6 +56,7 @@ from harness.planning.exports import known_exports
 from harness.planning.load_cases import NO_SAMPLES, load_time_in_words
 from harness.planning.matrix import make_plan
 from harness.planning.overrides import LoadOverrides, Overrides, apply_overrides, left_out
+from harness.planning.resume import refuse_folder_of_ab
 from harness.planning.run_time import (
     SampleTimes,
     engines_in_words,
@@ -78,6 +79,9 @@ T = TypeVar("T")
 def stage(arguments: Sequence[str]) -> None:
     """Read, expand, check, save, and print what would run."""
     options = _parser().parse_args(arguments)
+    results = Results(options.results)
+    if not options.ab:
+        refuse_folder_of_ab(results, "plan")
     chosen = _overrides(options)
     path = find_configuration(options.config)
     config = read_config(path)
@@ -110,7 +114,6 @@ def stage(arguments: Sequence[str]) -> None:
     for name in dict.fromkeys([*(model.name for model in plan.models), *(case.model for case in plan.generations)]):
         require_files(name)
     _require_a_case(plan)
-    results = Results(options.results)
     # A run that began with other settings must not lose its samples at its end because of this plan.
     with exclusive(results.lock):
         changed = store.save(results.plan, plan)
@@ -311,6 +314,7 @@ def _parser() -> cli.Parser:
     add("--endpoint")
     parser.add_argument("--load", action="store_true", help="plan scenarios alone: server where none is named")
     parser.add_argument("--list", action="store_true", help="print every case")
+    parser.add_argument("--ab", action="store_true", help="for the stage `ab`, which plans two states in their folders")
     cli.add_folders(
         parser
     )  # a plan does not depend on exports; its expected time does, and command.txt records their folder

@@ -9,6 +9,8 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
+import numpy as np
+
 from harness.backends import BACKENDS, backend_info
 from harness.core.errors import ConfigError, UsageError
 from harness.core.layout import case_id
@@ -17,14 +19,26 @@ from harness.core.schemas.load_record import MOST_LENGTHS, Batching
 from harness.core.store import digest_of
 from harness.endpoints.target import parse_target
 from harness.planning.config import READ_BY, ScenarioBlock, parse_delay_ns, parse_duration_s
-from harness.planning.run_time import range_in_words
-from harness.serving.load_case import batch_sizes, planned_points, requests_at_rate, rounded_rate
+from harness.planning.run_time import Range, range_in_words
+from harness.serving.load_case import LEAST_REQUESTS, batch_sizes, planned_points, requests_at_rate, rounded_rate
 from harness.serving.load_verdict import parse_bounds
 from harness.zoo import model_info
 from harness.zoo.model_files import DecoderFacts, facts_of
 
 START_S = 3.0
 """Process, libraries, and load of one batch size, as measured on two cores; large models take longer."""
+
+REPLAY_S = 4e-4
+"""Of replay, for each request of a replication: of 200,000 in batches of one with two workers 72 s, in batches of 8
+with one worker 11 to 21 s (two EPYC vCPUs)."""
+HANDLED_S = 5e-6
+"""For each request of a replication, besides its time: its record is written, read and judged."""
+SHORTEST = 0.15
+"""Of these times on a fast machine that does nothing else."""
+FASTEST_PER_S = 1e7
+"""Requests that the loop of a service could issue at most: a rate above every rate that it can serve."""
+STEPS = 100
+"""Rates for which the times are computed, up to that."""
 
 CLOSED_REPLICATIONS = 5
 CLOSED_S = 2.0
@@ -449,27 +463,46 @@ def load_id(case: Deployment, block: ScenarioBlock, policy: _Policy, endpoint: s
     return "-".join(parts)
 
 
-def estimate_load(loads: Iterable[LoadCase]) -> tuple[float, float]:
-    """(shortest, longest) seconds of the load stage: replications end by their number of requests, or by their time."""
-    low = high = 0.0
-    for load in loads:
-        if load.skip_reason is not None:
-            continue
-        sizes = len(batch_sizes(load))
-        start = START_S * sizes * load.sets
-        service = load.service_s * (sizes + 1) if load.scenario == "server" else 0.0
-        low += start + service / 2
-        high += start + service
-        if load.rates and load.method != "loadgen":
-            # A few requests are sent at a low rate too, however long that takes.
-            runs = sum(requests_at_rate(load, rate) / rate for rate in load.rates) * load.replications
-            low, high = low + runs, high + runs
-            continue
-        points = len(load.factors) if load.scenario == "server" else len(planned_points(load, None))
-        runs = points * load.replications * load.replication_s
-        low += runs if load.method == "loadgen" else runs / 4
-        high += runs
-    return low, high
+def estimate_load(loads: Iterable[LoadCase]) -> Range:
+    """(shortest, longest) seconds of the load stage: replications end by their number of requests, or by their time. As
+    the rates that a service reaches are unknown, so is its number of requests, on which the time of replay depends."""
+    every = [_case_s(load) for load in loads if load.skip_reason is None]
+    return sum((low for low, _ in every), 0.0), sum((high for _, high in every), 0.0)
+
+
+def _case_s(load: LoadCase) -> Range:
+    sizes = len(batch_sizes(load))
+    computes = backend_info(load.backend).computes
+    start = START_S * sizes * load.sets
+    service = load.service_s * (sizes + 1) if load.scenario == "server" else 0.0
+    low, high = _served_s(load)
+    return low + (start + service / 2 if computes else 0.0), high + start + service
+
+
+def _served_s(load: LoadCase) -> Range:
+    """Of replications and replay."""
+    if load.scenario != "server":
+        runs = len(planned_points(load, None)) * load.replications
+        served, handled = runs * load.replication_s, runs * load.requests * HANDLED_S
+        return served if load.method == "loadgen" else served / 4, served + handled
+    # Replications of a slow service have LEAST_REQUESTS, those of the fastest are the shortest.
+    possible = np.geomspace(LEAST_REQUESTS / load.replication_s, FASTEST_PER_S, STEPS).tolist()
+    at_once = [load.rates] if load.rates else [len(load.factors) * (rate,) for rate in possible]
+    measured = [_replications_s(load, rates) for rates in at_once]
+    replayed = [REPLAY_S * requests_at_rate(load, rate) if load.replayed else 0.0 for rate in possible]
+    if load.rates:
+        # The rates are known, and the predicted peak is not.
+        (run, handled), replay = measured[0], max(replayed)
+        return run + SHORTEST * (handled + min(replayed)), run + handled + replay
+    both = [(run, handled + replay) for (run, handled), replay in zip(measured, replayed, strict=True)]
+    return min(run + SHORTEST * beside for run, beside in both), max(run + beside for run, beside in both)
+
+
+def _replications_s(load: LoadCase, rates: Sequence[float]) -> Range:
+    """(time of all schedules, time beside them) of replications at these rates."""
+    counts = [requests_at_rate(load, rate) for rate in rates]
+    runs = sum(count / rate for count, rate in zip(counts, rates, strict=True))
+    return load.replications * runs, load.replications * sum(counts) * HANDLED_S
 
 
 def load_time_in_words(loads: Iterable[LoadCase]) -> str:

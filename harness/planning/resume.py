@@ -53,10 +53,11 @@ from harness.serving.load_case import (
 
 
 def refuse_folder_of_ab(results: Results, stage: str) -> None:
-    """Raise UsageError where `ab` wrote the folder: the records of one state would count as measured in turn."""
+    """Raise UsageError where `ab` wrote the folder, before a stage writes to it as if it were of one state: records
+    would count as measured in turn, and another plan would leave those in turn without theirs."""
     if results.is_of_ab:
         raise UsageError(
-            f"{results.root} has one of two states that were measured in turn, and `{stage}` measures one alone.",
+            f"{results.root} has one of two states that were measured in turn, and `{stage}` is for one alone.",
             "`make ab FORCE=1` measures both again; or name another folder: RESULTS=<folder>.",
         )
 

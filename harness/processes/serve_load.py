@@ -35,6 +35,7 @@ from harness.core.schemas import (
     Environment,
     ExportRecord,
     GeneratedBatches,
+    GuardTimes,
     LoadCase,
     OutputsTime,
     Parity,
@@ -143,6 +144,15 @@ class _Loaded:
 
     def check_repeats(self, size: int, seed: int) -> Repeats:
         """Passes on new inputs beside passes on stored ones, as `run` has them; afterwards the inputs are as before."""
+        batches, runs = self.batches[size], self._rewritable(size)
+        repeats = run_repeat_check(runs, batches.reference, (seed, size), self.known[size], ALONE_PAIRS)
+        return with_new_samples(repeats, runs, batches.new, 1, batches.masks)
+
+    def guard_repeats(self, size: int, seed: int) -> GuardTimes:
+        """Passes on one stored input beside passes on stored inputs in rotation."""
+        return repeat_guard(self._rewritable(size), seed)
+
+    def _rewritable(self, size: int) -> Rewritable:
         backend, batches = self.backends[size], self.batches[size]
 
         def make_ready(index: int) -> None:
@@ -154,9 +164,7 @@ class _Loaded:
             backend.synchronize()
 
         backend.activate()
-        runs = Rewritable(batches.inputs, make_ready, run_once, backend.outputs)
-        repeats = run_repeat_check(runs, batches.reference, (seed, size), self.known[size], ALONE_PAIRS)
-        return with_new_samples(repeats, runs, batches.new, 1, batches.masks)
+        return Rewritable(batches.inputs, make_ready, run_once, backend.outputs)
 
     def time_outputs(self, size: int) -> OutputsTime | None:
         """How long outputs() takes after passes on stored inputs; None where there are none."""
@@ -389,7 +397,7 @@ class _LoadRun:
         repeated = other = repeats = outputs_time = None
         if computes:
             self.enter("guards")
-            repeated = self.threads.in_turn([lambda: repeat_guard(first, sizes[0], seed)])[0]
+            repeated = self.threads.in_turn([lambda: service.workers[0].guard_repeats(sizes[0], seed)])[0]
             other = self.threads.in_turn([lambda: order_guard(first, sizes[0], seed)])[0]
             repeats = self.threads.in_turn([lambda: service.workers[0].check_repeats(sizes[0], seed)])[0]
             outputs_time = self.threads.in_turn([lambda: service.workers[0].time_outputs(sizes[0])])[0]

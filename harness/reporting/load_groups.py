@@ -190,14 +190,17 @@ def infinite_ns(percentile: LoadPercentile | None) -> float | None:
 
 def of_enough(point: LoadedPoint, p99: float | None) -> float | None:
     """A p99 of a load's requests or batches; None where that of the latency is withheld, because they are too few."""
-    latency = point.latency.get("p99")
-    withheld = latency is not None and latency.ns is None and not latency.infinite
-    return None if withheld else p99
+    return None if is_withheld(point.latency.get("p99")) else p99
+
+
+def is_withheld(percentile: LoadPercentile | None) -> bool:
+    """Whether a percentile has no value because its requests are too few."""
+    return percentile is not None and percentile.ns is None and not percentile.infinite
 
 
 def percentile_text(percentile: LoadPercentile | None, unit: units.TimeUnit) -> str:
     """A percentile with its interval over replications."""
-    if percentile is None or (percentile.ns is None and not percentile.infinite):
+    if percentile is None or is_withheld(percentile):
         return units.ABSENT
     if percentile.ns is None or percentile.infinite:
         return "∞"

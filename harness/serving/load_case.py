@@ -22,6 +22,10 @@ BOUNDS_LONG = 50
 """A replication lasts so many times the limit of its bound, within its time: a queue that grows by 2% of the capacity
 is then over the limit at its end. 2,000 requests of a fast service would be over before any queue could grow."""
 
+MOST_FOR_BOUND = 200_000
+"""Most requests that make a replication so long, where the case asks for fewer: a service that answers in microseconds
+would have millions, each with its record and its place in every simulated run."""
+
 _JUDGED = frozenset(
     {"bound", "further_bounds", "price_per_hour", "rates", "factors", "clients", "skip_reason", "replications"}
 )
@@ -109,9 +113,20 @@ def draw_places(pairs: int, count: int, seed: int) -> list[int]:
 
 def requests_at_rate(load: LoadCase, rate_per_s: float) -> int:
     """Requests of one replication at a rate: the case's number, or as many as BOUNDS_LONG needs, within its time."""
-    by_time = round(rate_per_s * load.replication_s)
-    by_bound = round(rate_per_s * BOUNDS_LONG * longest_ns(load) / 1e9)
-    return max(LEAST_REQUESTS, min(by_time, max(load.requests, by_bound), MOST_REQUESTS))
+    by_time, by_bound = _wanted(load, rate_per_s)
+    return max(LEAST_REQUESTS, min(by_time, max(load.requests, min(by_bound, MOST_FOR_BOUND)), MOST_REQUESTS))
+
+
+def _wanted(load: LoadCase, rate_per_s: float) -> tuple[int, int]:
+    """Requests in the time of a replication, and in BOUNDS_LONG limits."""
+    return round(rate_per_s * load.replication_s), round(rate_per_s * BOUNDS_LONG * longest_ns(load) / 1e9)
+
+
+def shortened_to(load: LoadCase, rate_per_s: float) -> float | None:
+    """How many limits of its bound a replication lasts that MOST_FOR_BOUND ends before BOUNDS_LONG; None where it is as
+    long as its bound or its time asks for."""
+    count = requests_at_rate(load, rate_per_s)
+    return None if count >= min(_wanted(load, rate_per_s)) else count / rate_per_s * 1e9 / longest_ns(load)
 
 
 def replication_seed(plan_seed: int, number: int) -> int:

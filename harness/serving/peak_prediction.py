@@ -30,8 +30,8 @@ RUNS_EACH = 8
 """Simulated runs of each resample, fewer of long ones: all resamples have the same arrivals, so these add little."""
 
 MOST_TOGETHER = 5_000_000
-"""Simulated requests at the same time: each takes 0.5 µs and 50 bytes. Runs of models that answer in microseconds have
-up to 1,000,000 requests."""
+"""Simulated requests at the same time: each takes 50 bytes. Runs of models that answer in microseconds have 200,000
+requests, and up to 1,000,000 where REQUESTS asks for them."""
 
 LEAST_RUNS = 8
 """Simulated runs, however many requests a run has."""
@@ -99,10 +99,9 @@ def peak_rate(
     gaps = np.stack([unit_gaps(requests, (seed, run)) for run in range(together)])
 
     measured = shares([services], gaps)
-    holds = measured(_TRIED * capacity).mean(axis=1) <= bound.allowed
-    if not holds.any():
+    best = _first_that_holds(measured, capacity, bound, max(1, MOST_TOGETHER // gaps.size))
+    if best is None:
         return None
-    best = int(holds.argmax())
     if best == 0:
         ci95 = _capacity_interval(services, policy, workers, seed) if interval else None
         return Peak(capacity, ci95, capacity)
@@ -118,6 +117,16 @@ def peak_rate(
     spread = math.hypot(float(np.log(scattered).std(ddof=1)), _simulation_error(measured, refined))
     factor = math.exp(_NORMAL_95 * spread)
     return Peak(refined, Interval(low=refined / factor, high=min(capacity, refined * factor)), capacity)
+
+
+def _first_that_holds(shares: _Shares, capacity: float, bound: LatencyBound, together: int) -> int | None:
+    """The place of the highest tried load that meets the bound, or None. together: loads that are tried at the same
+    time. A low load has a batch for nearly each request, so those below are tried only where they are needed."""
+    for first in range(0, _TRIED.size, together):
+        holds = shares(_TRIED[first : first + together] * capacity).mean(axis=1) <= bound.allowed
+        if holds.any():
+            return first + int(holds.argmax())
+    return None
 
 
 def _refined(shares: _Shares, low: float, high: float, capacity: float, bound: LatencyBound) -> float:
@@ -271,6 +280,10 @@ CURVE = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
 MAP_SHARES = (0.2, 0.4, 0.6, 0.8)
 """Rates of the map, as shares of the highest capacity of its policies."""
 
+CURVE_REQUESTS, LONG_FROM = 20_000, 0.8
+"""Most requests of a run of the curve at loads below this share of the capacity: their queues do not grow with the run,
+and of long runs they take the most time, because their batches are small."""
+
 MEASURED_RUNS = 200
 """Simulated runs of a load that is also measured."""
 
@@ -300,7 +313,10 @@ def predict(load: LoadCase, service: ServiceRun, service_sha256: str, seed: int,
     count = requests_at_rate(load, peak.rate_per_s if peak else capacity)
     measured = {step.rate_per_s for step in steps if step.rate_per_s}
     rates = {round(share * capacity, 6) for share in CURVE} - measured
-    curve = [*load_points(times, policy, workers, sorted(rates), bound, count, seed)]
+    curve: list[PredictedPoint] = []
+    for rate in sorted(rates):
+        requests = min(count, CURVE_REQUESTS) if rate < LONG_FROM * capacity else count
+        curve += load_points(times, policy, workers, [rate], bound, requests, seed)
     for rate in measured:
         # As long as the real replications, and many: these are also the expectation of their control variate.
         curve += load_points(times, policy, workers, [rate], bound, requests_at_rate(load, rate), seed, MEASURED_RUNS)

@@ -170,6 +170,14 @@ def new_distances(
     return tuple(distances)
 
 
+def copy_and_pass_ns(runs: Rewritable, index: int, scratch: Arrays) -> tuple[int, int]:
+    """Times of one thread that copies a stored batch to other memory, and of a pass on the batch right after: it is
+    then in the caches, whichever batch had the pass before."""
+    start = now_ns()
+    _write(scratch, runs.batches[index])
+    return now_ns() - start, _timed(runs, index)
+
+
 def _timed(runs: Rewritable, index: int) -> int:
     runs.make_ready(index)
     start = now_ns()

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from harness import run, spread
+from harness import dispatch, energy, generate, load, plan, run, spread
 from harness.core.errors import UsageError
 from harness.core.layout import Results
 from harness.core.schemas import Failed, Measured
@@ -65,14 +65,26 @@ def test_the_budget_ends_a_pass_in_its_middle_and_never_the_planned_rounds(monke
     assert len(pool.turns) == 4
 
 
-@pytest.mark.parametrize("measuring", [run, spread])
+@pytest.mark.parametrize("measuring", [plan, run, spread, load, generate, energy, dispatch])
 @pytest.mark.parametrize("state", ["here", "against"])
 def test_the_folders_of_an_ab_run_are_refused(state: str, measuring: ModuleType, tmp_path: Path) -> None:
-    """Records of one state alone would count as measured in turn with the other."""
+    """Records of one state alone would count as measured in turn with the other; another plan would leave those of both
+    without theirs."""
     here = Results(tmp_path)
     here.states.touch()
     folder = here if state == "here" else here.against
     folder.root.mkdir(exist_ok=True)
+    folder.plan.write_text("the plan of both states")
+    before = sorted(tmp_path.rglob("*"))
     with pytest.raises(UsageError, match="one of two states that were measured in turn") as caught:
-        measuring.stage(["--results", str(folder.root), "--force"])
+        measuring.stage(["--results", str(folder.root)])
     assert "`make ab FORCE=1`" in caught.value.hint
+    assert folder.plan.read_text() == "the plan of both states"
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_ab_alone_plans_in_its_folders(tmp_path: Path) -> None:
+    here = Results(tmp_path)
+    here.states.touch()
+    plan.stage(["--ab", "--config", "configs/smoke.yaml", "--backends", "noop", "--results", str(tmp_path)])
+    assert here.plan.is_file()

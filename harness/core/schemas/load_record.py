@@ -327,6 +327,9 @@ class GuardTimes(Record):
 
     usual_ns: tuple[NotNegative, ...]
     other_ns: tuple[NotNegative, ...]
+    copy_ns: NotNegative | None = None
+    """Repeated input: mean time in which one thread copies an input in rotation, which may come from the memory. None
+    in older records, and of a running service."""
 
 
 class ServiceRun(LoadBase):

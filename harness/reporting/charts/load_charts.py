@@ -35,12 +35,14 @@ from harness.reporting.load_groups import (
     delay_text,
     deployment,
     infinite_ns,
+    is_withheld,
     knee_of,
     load_names,
     percentile_ns,
     ranked_loads,
     workers_text,
 )
+from harness.statistics.estimators import PERCENTILE_MIN_SAMPLES
 
 MAX_DEPLOYMENTS = 8
 """Largest number of rows in one chart: the first of the ranking."""
@@ -93,21 +95,37 @@ def load_curve(key: LoadGroup, rows: Sequence[LoadRow], conditions: str) -> Line
         # With several bounds, and with one on times between tokens, no share of requests is the limit.
         least = 100 * bound.quantile
         shares, goodput = replace(shares, reference=least), f"goodput, at least {least:g}%"
-    at_limit = f"{word}p99, bound {limit:g} {unit.name}" if at_p99 else f"{word}p99"
-    panels: tuple[LinePanel, ...] = (
-        LinePanel(f"{word}p50", x, y, _series(shown, called, p50)),
-        LinePanel(at_limit, x, of_p99, _series(shown, called, p99)),
-        LinePanel(goodput, x, shares, _series(shown, called, good)),
+    at_limit = f", bound {limit:g} {unit.name}" if at_p99 else ""
+    times = (
+        LinePanel(f"{word}p50{_source(shown, p50)}", x, y, _series(shown, called, p50)),
+        LinePanel(f"{word}p99{_source(shown, p99)}{at_limit}", x, of_p99, _series(shown, called, p99)),
     )
+    served = LinePanel(goodput, x, shares, _series(shown, called, good))
     # A running service has no replayed curve, and with few requests no p99: a panel may have nothing to show.
-    panels = tuple(panel for panel in panels if panel.series)
+    panels = tuple(panel for panel in (*times, served) if panel.series)
     if not panels:
         return None
     legend = tuple(_entry(row, called[row.load_id], shown) for row in shown)
-    name = f"{key.model}: latency and goodput against load"
-    return Lines(
-        name, "Latency and goodput against load", _reading(shown, panels), conditions, panels, legend, below=True
-    )
+    parts = {"latency": any(panel.series for panel in times), "goodput": bool(served.series)}
+    title = f"{' and '.join(name for name, drawn in parts.items() if drawn)} against load"
+    reading = " ".join(filter(None, (_reading(shown, panels), _left_out(shown, of, (p50, p99), unit))))
+    return Lines(f"{key.model}: {title}", title.capitalize(), reading, conditions, panels, legend, below=True)
+
+
+def _source(rows: Sequence[LoadRow], of: _Quantity) -> str:
+    """Where the lines of a panel come from, if it has no measured load: its loads may all be withheld or too high."""
+    return "" if any(_fits(of, point) for row in rows for point in row.points) else " by replay"
+
+
+def _left_out(rows: Sequence[LoadRow], of: Bounded, times: Sequence[_Quantity], unit: TimeUnit) -> str:
+    """Why measured loads are in no panel of latencies, or not in all of them; empty where they are."""
+    points = [point for row in rows for point in row.points]
+    few = any(is_withheld(bounded_percentile(point, of, "p99")) for point in points)
+    parts = [f"Loads with too few requests have no p99: it needs {PERCENTILE_MIN_SAMPLES[0.99]}."] if few else []
+    top = times[0].top or math.inf
+    if any(value > top for point in points for each in times if (value := each.measured(point)[0]) is not None):
+        parts.append(f"Above {top:g} {unit.name} nothing is drawn.")
+    return " ".join(parts)
 
 
 def _reading(rows: Sequence[LoadRow], panels: Sequence[LinePanel]) -> str:

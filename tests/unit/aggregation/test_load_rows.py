@@ -145,6 +145,21 @@ def test_verdicts_follow_the_load_and_bracket_the_peak(clock: SimulatedClock) ->
     assert 5 * MS <= first.latency["p50"].ns < 8 * MS
 
 
+def test_replications_that_are_too_short_for_their_bound_are_in_a_note(clock: SimulatedClock) -> None:
+    def notes(rate: float, **more: Any) -> list[str]:
+        load = case(rates=(rate,), **more)
+        result = row(load, served(clock, load, lambda *_: 500, 700, 8))
+        assert [point.verdict for point in result.points] == ["PASS"]
+        return [note for note in result.notes if "above the capacity" in note]
+
+    assert notes(60_000) == []
+    assert notes(400_000, requests=1_000_000) == []
+    assert notes(400_000) == [
+        "at 400,000/s replications of 200,000 requests last 10 times the limit of the bound: a load up to 10% above "
+        "the capacity may pass. REQUESTS=1000000 makes them longer"
+    ]
+
+
 def test_a_slower_server_fails_at_a_load_that_the_service_itself_bears(clock: SimulatedClock) -> None:
     load = case(rates=(120,))
     assert row(load, served(clock, load, lambda *_: 5 * MS, 600, 8)).points[0].verdict == "PASS"
@@ -427,6 +442,23 @@ def test_repeated_input_is_clearly_faster_only_with_the_confidence_of_the_repeat
     times = GuardTimes(usual_ns=(float(MS),) * len(others), other_ns=tuple(MS * ratio for ratio in others))
     evidence = served(clock, load, lambda *_: MS, 100, 4)
     voided = row(load, replace(evidence, service=service(load, service_ns={1: (MS,)}, repeat_input=times))).void
+    assert ("a repeated input takes" in (voided or "")) is is_void
+
+
+@pytest.mark.parametrize(
+    ("copy_ns", "device", "is_void"),
+    [(None, "cpu", True), (0.3 * MS, "cpu", True), (0.5 * MS, "cpu", False), (0.5 * MS, "cuda", True)],
+)
+def test_a_repeated_input_may_save_its_way_from_the_memory(
+    clock: SimulatedClock, copy_ns: float | None, device: str, is_void: bool
+) -> None:
+    """A light model reads its large input: half of the time where the input is in the caches."""
+    load = case(rates=(50,), device=device)
+    times = GuardTimes(usual_ns=(float(MS),) * 12, other_ns=(0.5 * MS,) * 12, copy_ns=copy_ns)
+    placed = Placement(device=device, precision="fp32", provider="p", settings={}, dtype_census={})
+    evidence = served(clock, load, lambda *_: MS, 100, 4)
+    judged = service(load, service_ns={1: (MS,)}, repeat_input=times, placement=placed)
+    voided = row(load, replace(evidence, service=judged)).void
     assert ("a repeated input takes" in (voided or "")) is is_void
 
 

@@ -30,6 +30,7 @@ from harness.serving.load_case import (
     replication_seed,
     requests_at_rate,
     service_digest,
+    shortened_to,
 )
 
 SERVER = {"scenario": "server", "bound": "p99<50ms"}
@@ -237,6 +238,16 @@ def test_a_replication_has_the_requests_of_its_time_up_to_the_number_of_the_case
     assert requests_at_rate(fast, 5_000) == 2_000
 
 
+def test_a_service_that_answers_in_microseconds_has_no_more_requests_than_asked_for() -> None:
+    assert [requests_at_rate(server(), rate) for rate in (80_000, 1e6, 3e7)] == [200_000] * 3
+    assert [shortened_to(server(), rate) for rate in (5_000, 80_000)] == [None, None]
+    assert shortened_to(server(), 800_000) == pytest.approx(5)
+    longer = server(requests=1_000_000)
+    assert [requests_at_rate(longer, rate) for rate in (80_000, 1e6)] == [320_000, 1_000_000]
+    # As long as its time allows, which is the user's choice.
+    assert shortened_to(server(replication_s=0.1), 800_000) is None
+
+
 def test_seeds_are_those_of_the_replication_alone() -> None:
     assert len({replication_seed(seed, number) for seed in (1, 2) for number in range(1, 31)}) == 60
 
@@ -255,17 +266,22 @@ def test_a_case_that_is_only_judged_otherwise_is_not_measured_again() -> None:
 
 def test_the_time_is_that_of_every_part_of_every_case() -> None:
     low, high = estimate_load([server()])
-    assert high == 4 * 3.0 + 5 * 2.0 + 3 * 10 * 4.0
+    assert high >= 4 * 3.0 + 5 * 2.0 + 3 * 10 * 4.0
     assert low < high
+    # The fastest service has the most requests: replay and records take as long as there are requests.
+    assert estimate_load([server(requests=1_000_000)])[1] > 2 * high
+    # Work that takes no time needs no start and no measurement of a given length.
+    assert estimate_load([server(backend="noop")])[0] < low
     (loadgen,) = planned({**SERVER, "backends": ["openvino"], "loadgen": True}).loads
     assert (loadgen.method, loadgen.replications, loadgen.replication_s) == ("loadgen", 1, LOADGEN_S)
     assert loadgen.load_id.endswith("-server-b8-loadgen")
-    assert estimate_load([loadgen])[0] > 3 * LOADGEN_S
+    least, most = estimate_load([loadgen])
+    assert least < 3 * LOADGEN_S < most  # LOADGEN_MOST requests of a fast service are over before
     # 20 requests at one a second take 20 seconds, whatever the duration.
     slow = server(rates=[1.0], duration="4s", replications=5)
     low, high = estimate_load([slow])
     assert low > 5 * 20
-    assert high - low < 20
+    assert high - low < 110  # the peak is predicted all the same
 
 
 def test_a_part_of_a_plan_has_the_load_cases_of_its_models() -> None:

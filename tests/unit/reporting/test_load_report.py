@@ -7,6 +7,7 @@ import functools
 import io
 import re
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -121,6 +122,49 @@ def test_the_curve_has_bound_knee_and_every_measured_load() -> None:
     assert [measured[point.asked_per_s or 0].fill for point in row.points] == [
         fills[point.verdict or ""] for point in row.points
     ]
+
+
+def few(row: LoadRow, *withheld: str, **more: Any) -> LoadRow:
+    """The row with too few requests for these percentiles."""
+    points = [
+        point.model_copy(update={"latency": point.latency | {name: LoadPercentile(ns=None) for name in withheld}})
+        for point in row.points
+    ]
+    return row.model_copy(update={"points": tuple(points), **more})
+
+
+def test_the_chart_speaks_of_no_p99_that_it_does_not_draw() -> None:
+    key, rows = server()
+    lacking = "Loads with too few requests have no p99: it needs 662."
+    usual = load_curve(key, rows, "")
+    assert usual is not None
+    assert [panel.title for panel in usual.panels] == ["p50", "p99, bound 50 ms", "goodput, at least 99%"]
+    assert lacking not in usual.reading
+
+    replayed = load_curve(key, [few(row, "p99") for row in rows], "")
+    assert replayed is not None
+    assert [panel.title for panel in replayed.panels] == ["p50", "p99 by replay, bound 50 ms", "goodput, at least 99%"]
+    assert replayed.reading.endswith(lacking)
+
+    alone = load_curve(key, [few(row, "p99", predicted=()) for row in rows], "")
+    assert alone is not None
+    assert [panel.title for panel in alone.panels] == ["p50", "goodput, at least 99%"]
+    assert alone.reading.endswith(lacking)
+
+    shares = load_curve(key, [few(row, "p50", "p90", "p99", predicted=()) for row in rows], "")
+    assert shares is not None
+    assert shares.title == "minilm-l6: goodput against load"
+
+
+def test_the_chart_says_that_higher_latencies_are_not_drawn() -> None:
+    key, rows = server()
+    row = next(row for row in rows if row.points)
+    late = {"p99": LoadPercentile(ns=7.0 * BOUND.limit_ns)}
+    points = tuple(point.model_copy(update={"latency": point.latency | late}) for point in row.points)
+    spec = load_curve(key, [row.model_copy(update={"points": points})], "")
+    assert spec is not None
+    assert spec.panels[1].title == "p99 by replay, bound 50 ms"
+    assert spec.reading.endswith("Above 300 ms nothing is drawn.")
 
 
 def test_rows_of_one_backend_have_markers_of_their_own() -> None:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from harness.core.errors import UsageError
+from harness.core.schemas import LoadCase, ServiceRun
 from harness.serving import arrivals, peak_prediction, replay
 from harness.serving.batching import BatchPolicy, batch_closes_at, batch_end, prepared_for, prepared_sizes
 from harness.serving.load_verdict import parse_bound
@@ -150,6 +154,46 @@ def test_long_runs_are_fewer_so_that_they_fit_into_the_memory(monkeypatch: pytes
     assert load_points(services, ONE, 1, [60.0], bound, 500, 1, runs=40) == few[0]
     monkeypatch.setattr(peak_prediction, "MOST_TOGETHER", 14 * 12 * 500)
     assert peak_rate(services, ONE, 1, bound, 500, 2, runs=60) == few[1]
+
+
+def test_of_long_runs_no_load_is_simulated_that_decides_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A low load has a batch for nearly each request: one of 200,000 requests takes longer than all others together."""
+    services = replay.ServiceTimes({size: np.full(100, 10 * MS) for size in (1, 2, 4, 8)})
+    policy, tried = BatchPolicy(8), list[float]()
+
+    def simulate(schedules: NDArray[np.int64], *others: Any, **more: Any) -> replay.Simulated:
+        tried.extend((schedules.shape[1] / schedules[:, -1] * 1e9).tolist())
+        return replay.simulate(schedules, *others, **more)
+
+    usual = peak_rate(services, policy, 1, parse_bound("p99<100ms"), 2_000, 2, runs=8, interval=False)
+    monkeypatch.setattr(peak_prediction, "simulate", simulate)
+    monkeypatch.setattr(peak_prediction, "MOST_TOGETHER", 8 * 2_000)
+    assert peak_rate(services, policy, 1, parse_bound("p99<100ms"), 2_000, 2, runs=8, interval=False) == usual
+    assert min(tried) > 0.5 * services.capacity_per_s(policy, 1)
+
+
+def test_the_curve_of_a_fast_service_has_shorter_runs_at_low_loads(monkeypatch: pytest.MonkeyPatch) -> None:
+    simulated: dict[int, set[int]] = {}
+
+    def points(times: replay.ServiceTimes, policy: BatchPolicy, workers: int, rates: Any, *more: Any) -> Any:
+        simulated.setdefault(more[1], set()).update(map(round, rates))
+        return load_points(times, policy, workers, rates, more[0], 30, *more[2:])
+
+    monkeypatch.setattr(peak_prediction, "load_points", points)
+    monkeypatch.setattr(peak_prediction, "_peak", lambda *_: None)
+    rates = (51_000.0, 61_000.0)
+    load = LoadCase(
+        load_id="l", model="m", slug="m", backend="b", device="cpu", precision="fp32", sequence_length=None,
+        weights="seeded", scenario="server", bound=parse_bound("p99<50ms"), rates=rates,
+    )  # fmt: skip
+    facts: dict[str, Any] = {"settings_id": "0" * 12, "artifacts_id": "a", "environment_id": "e"}
+    service = ServiceRun.model_construct(service_ns={1: (12_000,) * 40}, **facts)
+    peak_prediction.predict(load, service, "0" * 64, 1, "2026-12-03T00:00:00Z")
+    assert simulated[127_500] == {51_000}
+    assert simulated[152_500] == {61_000}
+    low = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7)
+    assert simulated[peak_prediction.CURVE_REQUESTS] == {round(share * 1e9 / 12_000) for share in low}
+    assert len(simulated[200_000]) == 3
 
 
 def test_the_map_has_a_peak_for_each_policy_and_batches_pay_off() -> None:
