@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from harness.core.errors import MissingInputError
+from harness.core.errors import MissingInputError, UsageError
 
 
 def require_file(path: Path, kind: str, missing: str, in_folder: str = "") -> None:
@@ -20,7 +20,7 @@ def require_file(path: Path, kind: str, missing: str, in_folder: str = "") -> No
 
 
 def require_folder(path: Path, variable: str, usual: str) -> None:
-    """Raise MissingInputError where a path is a file, or below one; a folder need not exist.
+    """Raise UsageError where a path is a file, or below one; a folder need not exist.
 
     variable: the choice that names it. usual: an example of its value.
     """
@@ -30,6 +30,4 @@ def require_folder(path: Path, variable: str, usual: str) -> None:
         return
     if file is not None:
         beside = usual if file.parent == Path() else str(file.parent)
-        raise MissingInputError(
-            f"{file} is a file, and {variable} is a folder.", f"Name a folder: {variable}={beside}."
-        )
+        raise UsageError(f"{file} is a file, and {variable} is a folder.", f"Name a folder: {variable}={beside}.")

@@ -361,7 +361,9 @@ def test_a_margin_without_a_baseline_is_refused(folders: Folders, before: Summar
     assert "BASELINE=<folder>" in caught.value.hint
 
 
-def test_only_what_a_comparison_has_is_explained(folders: Folders, before: Summary, after: Summary) -> None:
+def test_a_comparison_explains_only_its_own_columns_and_verdicts(
+    folders: Folders, before: Summary, after: Summary
+) -> None:
     folders.put(before, after)
     compare.stage(["--threshold", "latency_p50<9s", "--results", str(folders.current.root)])
     text = folders.current.comparison_report.read_text()

@@ -12,7 +12,7 @@ from harness.reporting.thresholds import LOAD_METRICS, METRICS, TOKEN_METRICS, U
 
 
 @dataclass(frozen=True)
-class Metric:
+class ListedMetric:
     """A metric. of: the kind of rows that have it. doc: its meaning."""
 
     name: str
@@ -21,7 +21,7 @@ class Metric:
     doc: str
 
 
-def metrics_table() -> Table[Metric]:
+def metrics_table() -> Table[ListedMetric]:
     """All metrics, by the kind of rows that have them."""
     metrics = [
         *_of("row", METRICS),
@@ -39,5 +39,5 @@ def metrics_table() -> Table[Metric]:
     )
 
 
-def _of(kind: str, metrics: Mapping[str, LimitedFigure[Any]]) -> list[Metric]:
-    return [Metric(name, kind, metric.quantity, metric.figure.doc) for name, metric in metrics.items()]
+def _of(kind: str, metrics: Mapping[str, LimitedFigure[Any]]) -> list[ListedMetric]:
+    return [ListedMetric(name, kind, metric.quantity, metric.figure.doc) for name, metric in metrics.items()]

@@ -9,7 +9,7 @@ import pytest
 
 from harness import aggregate, history, report, verify
 from harness.core import cli
-from harness.core.errors import InferometerError, MissingInputError
+from harness.core.errors import InferometerError, MissingInputError, UsageError
 from harness.core.given_paths import require_file, require_folder
 from harness.planning import claims
 from harness.planning.config import read_config
@@ -60,7 +60,7 @@ def test_the_path_of_a_claim_gets_its_name() -> None:
 def test_a_file_is_no_folder(stage: object, option: str, variable: str, below: Sequence[str], tmp_path: Path) -> None:
     file = tmp_path / "summary.json"
     file.touch()
-    with pytest.raises(MissingInputError) as caught:
+    with pytest.raises(UsageError) as caught:
         getattr(stage, "stage")([option, str(file.joinpath(*below))])  # noqa: B009 - of any module
     assert caught.value.problem == f"{file} is a file, and {variable} is a folder."
     assert caught.value.hint == f"Name a folder: {variable}={tmp_path}."
@@ -79,5 +79,5 @@ def test_the_home_folder_of_a_name_is_looked_at(tmp_path: Path, monkeypatch: pyt
     (tmp_path / "file").touch()
     parser = cli.parser("harness.report", "")
     cli.add_folders(parser, models=False)
-    with pytest.raises(MissingInputError, match="RESULTS is a folder"):
+    with pytest.raises(UsageError, match="RESULTS is a folder"):
         parser.parse_args(["--results", "~/file"])

@@ -100,7 +100,7 @@ def test_a_line_for_the_terminal() -> None:
     assert ", at most 10.0 MiB allocated, 6.00 MiB of activations alone, " in progress_line(allocated)
 
 
-def test_a_line_for_the_terminal_leaves_out_what_is_not_known() -> None:
+def test_a_line_for_the_terminal_leaves_out_unknown_figures() -> None:
     file = ORT.model_copy(update={"parameters": None})
     assert progress_line(file) == f"{ORT.case_id}: 3.500 GMAC a sample, 9.54 MiB of activations estimated."
     unknown = file.model_copy(update={"macs": None, "activation_estimated_bytes": None})
